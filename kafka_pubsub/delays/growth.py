@@ -42,7 +42,10 @@ ALONE, NOTHING_YET = Step(1 << 63), Step(0)
 
 
 class Growth(NamedTuple):
-    """A growth from `former` to `partitions`; `ends`: where the former partitions of ingest ended; None: not noted yet."""
+    """A growth from `former` to `partitions`.
+
+    `ends`: where the former partitions of ingest ended when all publishers knew of it; None: they aren't noted yet.
+    """
 
     former: int
     partitions: int
@@ -89,6 +92,6 @@ def check_growth(present: int, wanted: int, growth: Growth | None) -> None:
         )
     if growth is None and wanted % present:
         raise InvalidArgument(
-            f"delays: partitions: {wanted} isn't a multiple of the present {present}; declare "
-            f"{wanted // present * present + present}, or another multiple: so each new partition takes keys of one only"
+            f"delays: partitions: {wanted} isn't a multiple of the present {present}, so that an added one would take "
+            f"keys of several; declare {wanted // present * present + present} or another multiple"
         )

@@ -60,7 +60,9 @@ def by_what_was_read(patch: Patch) -> None:
 
 def equal_times_together(patch: Patch) -> None:
     """Of equal times the added partition's message may be first."""
-    change_step(patch, lambda number, commits, step: step._replace(only_before=step.only_before + number))
+    change_step(
+        patch, lambda number, commits, step: step._replace(only_before=step.only_before + min(number, 1))
+    )
 
 
 def unknown_is_free(patch: Patch) -> None:
@@ -69,7 +71,7 @@ def unknown_is_free(patch: Patch) -> None:
 
 
 def no_tick_for_others(patch: Patch) -> None:
-    """Nobody lets time go on for the other partition."""
+    """No log reaches the time for which another partition waits."""
     change_step(patch, lambda number, commits, step: step._replace(others_at=0))
 
 

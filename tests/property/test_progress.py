@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +25,7 @@ marks = st.lists(
 ).map(tuple)
 
 
-@given(numbers, numbers, keys, numbers, st.text("abcz-0123456789", max_size=40), marks)
+@given(numbers, numbers, keys, numbers, st.text("abcz-0123456789", max_size=40), marks, numbers, numbers)
 def test_progress_comes_back_from_its_text(
     position: int,
     handled: int,
@@ -31,8 +33,10 @@ def test_progress_comes_back_from_its_text(
     time: int,
     writer: str,
     behind: tuple[tuple[int, int, int], ...],
+    home_before: int,
+    reached: int,
 ) -> None:
-    said = IngestProgress(position, handled, mark, time, 28, behind)
+    said = IngestProgress(position, handled, mark, time, 28, behind, home_before, reached)
     assert parse_ingest(position, said.text(writer)) == said
     assert writer_of(position, said.text(writer)) == (writer or None)
     assert parse_tier(position, Progress(position, handled).text()) == Progress(position, handled)
@@ -55,6 +59,12 @@ def test_an_offset_without_a_text_counts_as_it_stands() -> None:
     assert parse_ingest(7, "") == IngestProgress(7, 7, time=None)
     assert parse_tier(7, "") == Progress(7, 7)
     assert writer_of(7, "") is None
+
+
+def test_a_commit_of_version_4_says_nothing_of_what_is_home() -> None:
+    body = "4;9;33;6;32;1c;a.15.3;writer"
+    text = f"{body};{zlib.crc32(f'7;{body}'.encode()):08x}"
+    assert parse_ingest(7, text) == IngestProgress(7, 9, (50, 5), 50, 28, ((10, 20, 2),))
 
 
 def test_a_home_that_is_behind_has_a_mark_of_its_own() -> None:
