@@ -270,9 +270,9 @@ class Router:
 
     def _home_before(self) -> int:
         """Returns the time before which all that was read is home; what is read later is due at `time` or after it."""
-        first = [
-            each[0][0] for each in (self._heads, self._memory.heap, *self._memory.aside.values()) if each
-        ]
+        first = [head[0] for head in self._heads[:1]]
+        rested: list[list[Rested]] = [self._memory.heap, *self._memory.aside.values()]
+        first += [some[0][0] for some in rested if some]
         return max(0, min(self._bound()[0], *first, _NO_LIMIT))
 
     def _bound(self) -> Key:
