@@ -164,7 +164,8 @@ class Cluster:
     @property
     def topology(self) -> Topology:
         """Returns the declared topics of delayed delivery, to be compared with the cluster's."""
-        return Topology(self._connected().backend.admin, may_create=self._may_create)
+        backend = self._connected().backend
+        return Topology(backend.admin, backend.catalog, may_create=self._may_create)
 
     @property
     def delayed(self) -> DelayedPublisher:
@@ -282,7 +283,7 @@ class Cluster:
                 dead_letters = open_dead_letters(backend, subscriptions, may_create=self._may_create)
                 writers = WriterPool(backend.writer)
                 watch = Watch(backend.catalog.subscriptions, self._subscribers.copy)
-                delay_topics = DelayTopics(backend.admin, may_create=self._may_create)
+                delay_topics = DelayTopics(backend.admin, backend.catalog, may_create=self._may_create)
                 delayed = DelayedPublisher(delay_topics, writers, backend, self.router_watch, self.wall_time)
                 multicast = Multicast(backend, topics.found, self.sequencer_watch)
                 self._connection = _Connection(

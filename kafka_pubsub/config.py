@@ -35,6 +35,7 @@ from kafka_pubsub.lane_names import AGEING, MOST_PRIORITIES, Lane, LaneRules, mi
 __all__ = [
     "Batching",
     "DeadLetterPolicy",
+    "DelayRecord",
     "FlowControl",
     "LaneTopic",
     "PublishFlow",
@@ -387,6 +388,21 @@ class ConnectorRecord(Value):
     state: Literal["running", "paused", "stopped"] = "running"
     restarts: int = Field(0, ge=0)
     failed_restarts: int = Field(0, ge=0)
+    created: float = 0.0
+
+
+class DelayRecord(Value):
+    """The number of partitions of the delays as the catalog stores it, once they were given more.
+
+    Routers go by it from when it is stored, which is before the topics get the partitions: those that share keys walk
+    in step. `over` says that nothing from before waits any more, so that they needn't. A router of a version that
+    doesn't know the record's version lets everything wait.
+    """
+
+    version: Literal[1] = 1
+    former: int = Field(ge=1)
+    partitions: int = Field(ge=1)
+    over: bool = False
     created: float = 0.0
 
 

@@ -50,6 +50,7 @@ class IngestProgress(NamedTuple):
     `time` is the time at the position; None: it isn't known. `tiers` is how many tiers were read by then. `behind` has
     the numbers of homes that have a mark of their own, with that mark. `home_before`: all messages that were read and
     are due before this time are home; `reached` is the time of the log as far as it was read. 0: it isn't known.
+    `partitions`: of how many partitions the router knew; 0: its version knows of no growth.
     """
 
     position: int
@@ -60,6 +61,7 @@ class IngestProgress(NamedTuple):
     behind: tuple[tuple[int, int, int], ...] = ()
     home_before: int = 0
     reached: int = 0
+    partitions: int = 0
 
     def mark_of(self, home: str) -> Key:
         """Returns the key up to which the messages of a home were written there."""
@@ -76,6 +78,7 @@ class IngestProgress(NamedTuple):
             self.tiers,
             self.home_before,
             self.reached,
+            self.partitions,
         )
         behind = ",".join(f"{home:x}.{due + 1:x}.{offset + 1:x}" for home, due, offset in self.behind)
         return _sealed(self.position, ";".join((_INGEST, *(f"{each:x}" for each in numbers), behind, writer)))
@@ -112,7 +115,8 @@ def parse_ingest(position: int, text: str) -> IngestProgress:
     version, *fields, _ = _opened(position, text, _OF_INGEST)
     try:
         behind = _marks(fields.pop()) if version in (_WITH_HOMES, _INGEST) else ()
-        reached, before = (int(fields.pop(), 16), int(fields.pop(), 16)) if version == _INGEST else (0, 0)
+        said = [int(fields.pop(), 16) for _ in range(3)] if version == _INGEST else [0, 0, 0]
+        partitions, reached, before = said
         handled, due, offset, time, *tiers = (int(field, 16) for field in fields)
         if len(tiers) != (version != _BY_TICKS):
             raise ValueError
@@ -124,7 +128,7 @@ def parse_ingest(position: int, text: str) -> IngestProgress:
             "second: start a router of the former version for a moment, and stop it while nothing comes in"
         )
     mark, count = (due - 1, offset - 1), tiers[0] if tiers else 0
-    return IngestProgress(position, handled, mark, time, count, behind, before, reached)
+    return IngestProgress(position, handled, mark, time, count, behind, before, reached, partitions)
 
 
 def _marks(text: str) -> tuple[tuple[int, int, int], ...]:

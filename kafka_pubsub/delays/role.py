@@ -12,6 +12,8 @@ Rules
 6. A router that reads fewer tiers than a commit names refuses to begin, and looks again. What is longer than its tiers
    waits until `_LONGER` seconds of looking have found no more of them.
 7. Where no time is committed, it is that at which the last records of the tiers were written.
+8. While the partitions grow, those that share keys walk in step (`growth.py`, `steps.py`). A router that knows of fewer
+   partitions than a commit names, or of fewer than there are, refuses to begin, and looks again.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
 from kafka_pubsub.delays.away import AwayHomes
+from kafka_pubsub.delays.growth import Growth
 from kafka_pubsub.delays.homes import Homes
 from kafka_pubsub.delays.layout import DEAD, GROUP, INGEST, UNIT, tier_topic, tiers_of
 from kafka_pubsub.delays.messages import (
@@ -51,10 +54,10 @@ from kafka_pubsub.delays.records import (
     encode_delayed,
 )
 from kafka_pubsub.delays.router import Router
-from kafka_pubsub.delays.topics import unstamped_ingest
+from kafka_pubsub.delays.steps import STEP_MS, Steps
+from kafka_pubsub.delays.topics import growth_of, unstamped_ingest
 from kafka_pubsub.delays.values import TO_DEAD, TO_HOME, TO_NOTHING, Waiting
 from kafka_pubsub.errors import FailedPrecondition, PubSubError
-from kafka_pubsub.log.partitioner import key_into
 from kafka_pubsub.log.ports import Backend
 from kafka_pubsub.model import Committed, Header, NewRecord, StoredRecord, TopicPartition
 from kafka_pubsub.services.metrics import ServiceMetrics
@@ -110,7 +113,7 @@ class Pace:
 
 
 class DelayRole:
-    """The role of a delay router; `partitions` and `tiers` as the topics are."""
+    """The role of a delay router; `partitions` and `tiers` as the topics are; `growth` while the partitions grow."""
 
     name = "delay router"
     group = GROUP
@@ -127,6 +130,7 @@ class DelayRole:
         max_rate: float = MAX_RATE,
         *,
         begin_again: bool = False,
+        growth: Growth | None = None,
     ) -> None:
         self.topics: Sequence[str] = (INGEST, *map(tier_topic, range(tiers)))
         self.sets = (self.topics,)
@@ -135,10 +139,15 @@ class DelayRole:
         self._backend = backend
         self._tiers = tiers
         self._look_at = time.monotonic() + _LOOK
-        self._has_more_tiers = False
+        self._has_changed = False
         # When a message was first longer than the tiers; None: none was, or a minute ago.
         self._longer_since: float | None = None
-        self.partitions = partitions
+        self.partitions, self.growth = partitions, growth
+        #: Of how many partitions this router knows, which its commits say.
+        self.known = partitions if growth is None else growth.partitions
+        self.steps = Steps(growth, self._commits_of, self._count_partitions)
+        # How many partitions the topic of dead letters has: as many as there were before they grew.
+        self.dead_partitions = partitions if growth is None else growth.former
         self.pace = Pace(max_rate)
         self._begin_again = begin_again
         #: The reasons of refusals by home topics, by partition and ingest offset. Empty: nothing, as a rule.
@@ -152,10 +161,10 @@ class DelayRole:
         return False
 
     def outdated(self) -> bool:
-        """Whether there are more tiers by now."""
+        """Whether there are more tiers or partitions by now, or the growth is over."""
         if time.monotonic() >= self._look_at:
             self._look()
-        return self._has_more_tiers
+        return self._has_changed
 
     def knows_all_tiers(self) -> bool:
         """Whether looking for more tiers, because a message is longer than these, has found none for long enough."""
@@ -167,8 +176,20 @@ class DelayRole:
         return now >= self._longer_since + _LONGER
 
     def _look(self) -> None:
-        self._look_at = time.monotonic() + _LOOK
-        self._has_more_tiers = tiers_of(self._backend.admin.topic_names()) > self._tiers
+        self._look_at = time.monotonic() + (_LOOK if self.growth is None else _LOOK_AGAIN)
+        more = tiers_of(self._backend.admin.topic_names()) > self._tiers
+        grown = self._count_partitions() != self.partitions
+        self._has_changed = more or grown or growth_of(self._backend.catalog.delays()) != self.growth
+
+    def _count_partitions(self) -> int:
+        return self._backend.admin.topic(INGEST).partitions
+
+    def _commits_of(self, places: Sequence[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+        return self._backend.admin.unstable_offsets(GROUP, places)
+
+    def close(self) -> None:
+        """Stops looking at other routers' partitions."""
+        self.steps.close()
 
     def writer_of(self, committed: Sequence[Committed]) -> str | None:
         """The id that the commit of ingest names."""
@@ -199,6 +220,12 @@ class DelayRole:
                 f"{self.name}: a router has handled partition {number} with {said.tiers} tiers, and this one has found "
                 f"{len(tiers)}: it looks again"
             )
+        if max(said.partitions, number + 1) > self.known:
+            self._look_at = min(self._look_at, time.monotonic() + _LOOK_AGAIN)
+            raise FailedPrecondition(
+                f"{self.name}: partition {number}: there are {max(said.partitions, number + 1)} partitions, and this "
+                f"router has found {self.known}: it looks again"
+            )
         if said.time is None:
             said = said._replace(time=self._time_of_tiers(number, beginnings[1:]))
         start = RouterStart(
@@ -207,7 +234,10 @@ class DelayRole:
             [each.end for each in beginnings[1:]],
             [source for source, each in enumerate(beginnings) if each.committed.offset is None],
         )
-        return DelayTask(self, number, Router(start), writer)
+        router = Router(start)
+        router.partitions = self.known
+        self.steps.begin(number)
+        return DelayTask(self, number, router, writer)
 
     def _time_of_tiers(self, number: int, beginnings: Sequence[Beginning]) -> int:
         """Returns when the last records of the tiers were written there, by the time of the log; 0: there are none."""
@@ -257,7 +287,8 @@ class DelayTask:
     def __init__(self, role: DelayRole, number: int, router: Router, writer: str) -> None:
         self.router = router
         self._role, self._number, self._writer = role, number, writer
-        self._tick_key = key_into(number, role.partitions)
+        # When something was last appended or asked for, by the engine's clock.
+        self._now = 0
         self._commit_at = time.monotonic() + _COMMIT_S
         # Whether our transactional id is committed: before the first record that a successor may have to wait for.
         self._announced = False
@@ -320,7 +351,14 @@ class DelayTask:
 
     def append(self, now: int) -> Append | None:
         """A tick, if one is wanted."""
-        return Append(INGEST, self._tick_key, b"", [TICK_HEADER]) if self.router.tick_wanted(now) else None
+        self._now = now
+        self._step()
+        return Append(INGEST, self._number, b"", [TICK_HEADER]) if self.router.tick_wanted(now) else None
+
+    def _step(self) -> None:
+        """Goes as far as the partitions that share keys allow."""
+        step = self._role.steps.of(self._number, self.router.time)
+        self.router.only_before, self.router.others_at = step
 
     def appended(self, record: StoredRecord, now: int) -> None:
         """A tick is stored."""
@@ -346,12 +384,13 @@ class DelayTask:
                 return None
             self.router.ingest.longer = False
         self._role.homes.begin()
+        self._step()
         moves = self.router.take(min(most, self._role.pace.room()), self._held, room)
         self._role.say_held()
         now = time.monotonic()
         if not moves and now < self._commit_at:
             return None
-        self._commit_at = now + _COMMIT_S
+        self._commit_at = now + (_COMMIT_S if self._role.growth is None else STEP_MS / 1000)
         # The last stamp, which no topic refuses; the time of the log may be ahead. 0 is the time of writing.
         self._delivered_at = self.router.ingest.stamp or 0
         self._role.pace.spend(sum(to == TO_HOME for to, _ in moves))
@@ -421,7 +460,13 @@ class DelayTask:
         """
         if self.router.held or self.router.ingest.longer:
             return None
-        return 0 if self.router.ready else self.router.next_tick_at()
+        if self.router.ready:
+            return 0
+        at = self.router.next_tick_at()
+        if self._role.growth is None:
+            return at
+        soon = self._now + STEP_MS
+        return soon if at is None else min(at, soon)
 
     def _held(self, message: Waiting) -> bool:
         """Whether a message that is due must wait: keys of its topic are about to move."""
@@ -481,7 +526,8 @@ class DelayTask:
         if not reason:
             reason = why_dead(record)
         headers += [(DEAD_REASON_HEADER, reason.encode()), *self._ids(message, headers)]
-        return NewRecord(DEAD, self._number, record.key(), record.value(), headers, self._delivered_at)
+        place = self._number % self._role.dead_partitions
+        return NewRecord(DEAD, place, record.key(), record.value(), headers, self._delivered_at)
 
 
 def _lost(number: int, beginnings: Sequence[Beginning], topics: Sequence[str]) -> str:

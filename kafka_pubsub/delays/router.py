@@ -98,6 +98,8 @@ class Router:
         self.only_before = _NO_LIMIT
         #: The time that this log has to reach for those; 0: none.
         self.others_at = 0
+        #: How many partitions the caller knows of, which the commits say.
+        self.partitions = 0
         # Nothing above this key may be handled by the `take` that runs.
         self._limit: Key = _NEVER[:2]
         # Which messages may not go home, says the caller of the `take` that runs.
@@ -416,9 +418,9 @@ class Router:
         said = self._settled[source]
         if not isinstance(said, IngestProgress):
             return said
-        before = self._home_before()
+        before, behind, known = self._home_before(), self._marks_behind(), self.partitions
         return said._replace(
-            mark=self.mark, behind=self._marks_behind(), home_before=before, reached=self.time
+            mark=self.mark, behind=behind, home_before=before, reached=self.time, partitions=known
         )
 
     def _progress_of(self, source: int, position: int) -> IngestProgress | Progress:
@@ -426,8 +428,8 @@ class Router:
         if source != _INGEST:
             return Progress(position, handled)
         time, behind = self._time_at(position), self._marks_behind()
-        before = self._home_before()
-        return IngestProgress(position, handled, self.mark, time, len(self.tiers), behind, before, self.time)
+        step = self._home_before(), self.time, self.partitions
+        return IngestProgress(position, handled, self.mark, time, len(self.tiers), behind, *step)
 
     def _time_at(self, position: int) -> int:
         """Returns the time at a position of ingest: if a message lies there, the time of its arrival."""

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from kafka_pubsub.delays.layout import DelayLayout
 from kafka_pubsub.delays.role import MAX_RATE, DelayRole
-from kafka_pubsub.delays.topics import DelayTopics
+from kafka_pubsub.delays.topics import DelayTopics, growth_of
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.log.ports import Backend
 from kafka_pubsub.publish.service_watch import ServiceWatch
@@ -63,8 +63,9 @@ class DelayRouter(Service):
         made: list[DelayLayout] = []
 
         def make_engine(metrics: ServiceMetrics, clock: Callable[[], int]) -> Engine:
-            # Once the tiers were made as wanted, more may come.
-            made[:] = [cluster.delay_topics.make(None if made else tiers, partitions)]
+            # Once the topics were made as wanted, there may come more tiers and partitions.
+            wanted = (None, None) if made else (tiers, partitions)
+            made[:] = [cluster.delay_topics.make(*wanted)]
             return make_router(
                 cluster.backend, made[0], metrics, clock, max_rate=max_rate, begin_again=begin_again
             )
@@ -82,5 +83,8 @@ def make_router(
     begin_again: bool = False,
 ) -> Engine:
     """Returns the engine of a router; `max_rate` and `begin_again` are those of `DelayRouter`."""
-    role = DelayRole(backend, layout.tiers, layout.partitions, metrics, max_rate, begin_again=begin_again)
+    growth = growth_of(backend.catalog.delays())
+    role = DelayRole(
+        backend, layout.tiers, layout.partitions, metrics, max_rate, begin_again=begin_again, growth=growth
+    )
     return Engine(backend, role, metrics, clock)

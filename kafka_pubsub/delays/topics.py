@@ -1,7 +1,8 @@
 """The topics of delayed delivery in a cluster: found, checked, made.
 
 Rules
-1. The topics that there are say how many tiers and partitions a cluster has; nothing else does.
+1. The topics that there are say how many tiers and partitions a cluster has. While the partitions grow, the catalog
+   says from how many to how many; the topic of dead letters gets them last, so that an older version refuses to begin.
 2. Nothing is ever changed: a topic with a wrong layout or retention is refused with what to do about it.
 3. They get the cluster's replication, and where that is three copies or more, two must have a record before it counts.
 4. The process that makes the dead-letter topic makes all; another that would make them at the same time waits for
@@ -13,6 +14,8 @@ from __future__ import annotations
 import contextlib
 import time
 
+from kafka_pubsub.config import DelayRecord
+from kafka_pubsub.delays.growth import Growth
 from kafka_pubsub.delays.layout import (
     DEAD,
     GROUP,
@@ -24,11 +27,11 @@ from kafka_pubsub.delays.layout import (
     tiers_of,
 )
 from kafka_pubsub.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
-from kafka_pubsub.log.ports import Admin
+from kafka_pubsub.log.ports import Admin, Catalog
 from kafka_pubsub.model import TopicInfo
 from kafka_pubsub.topics.companion_topics import in_sync_settings, keep_in_sync
 
-__all__ = ["DelayTopics", "unstamped_ingest"]
+__all__ = ["DelayTopics", "growth_of", "partitions_of", "unstamped_ingest"]
 
 #: The setting by which brokers tell the time.
 _STAMPS = "message.timestamp.type"
@@ -43,8 +46,8 @@ _PATIENCE, _LOOK = 5.0, 0.1
 class DelayTopics:
     """The tiers of one cluster."""
 
-    def __init__(self, admin: Admin, *, may_create: bool) -> None:
-        self._admin = admin
+    def __init__(self, admin: Admin, catalog: Catalog, *, may_create: bool) -> None:
+        self._admin, self._catalog = admin, catalog
         self._may_create = may_create
         # How many tiers and partitions are made unless `make` is told.
         self._planned = DelayLayout(MOST_TIERS, PARTITIONS)
@@ -99,6 +102,7 @@ class DelayTopics:
 
     def check(self, layout: DelayLayout) -> None:
         """`FailedPrecondition` if a topic is missing, or not as the layout says."""
+        growth = growth_of(self._catalog.delays())
         for topic in (*layout.topics, DEAD):
             try:
                 info = self._admin.topic(topic)
@@ -107,10 +111,11 @@ class DelayTopics:
                     f"delayed delivery: topic {topic!r} is missing: start `kafka-pubsub service router` with the right "
                     "to create topics, or have it made"
                 ) from None
-            if info.partitions != layout.partitions:
+            if info.partitions not in partitions_of(topic, layout, growth):
                 raise FailedPrecondition(
                     f"delayed delivery: topic {topic!r} has {info.partitions} partitions and must have "
-                    f"{layout.partitions}, as many as {INGEST!r}"
+                    f"{partitions_of(topic, layout, growth)[0]}, as many as {INGEST!r}; `kafka-pubsub topology apply` "
+                    "raises all of them"
                 )
             settings = layout.settings_of(topic)
             if topic == INGEST and info.config.get(_STAMPS, settings[_STAMPS]) != settings[_STAMPS]:
@@ -183,10 +188,26 @@ class DelayTopics:
                 "the right to make them"
             )
         in_sync = in_sync_settings(self._admin.topic(DEAD)) if missing and DEAD in there else {}
+        growth = growth_of(self._catalog.delays()) if missing else None
         for topic in missing:
             with contextlib.suppress(AlreadyExists):
                 settings = {**layout.settings_of(topic), **in_sync}
-                self._admin.create_topic(topic, layout.partitions, None, settings)
+                self._admin.create_topic(topic, partitions_of(topic, layout, growth)[0], None, settings)
+
+
+def growth_of(record: DelayRecord | None) -> Growth | None:
+    """Returns the growth that isn't over, by the catalog's record."""
+    return None if record is None or record.over else Growth(record.former, record.partitions)
+
+
+def partitions_of(topic: str, layout: DelayLayout, growth: Growth | None) -> tuple[int, ...]:
+    """Returns how many partitions a topic may have, first how many it is made with."""
+    if growth is None or topic == INGEST:
+        return (layout.partitions,)
+    if topic == DEAD:
+        return (growth.former,)
+    # The tiers get more before ingest does.
+    return tuple(each for each in (growth.partitions, growth.former) if each >= layout.partitions)
 
 
 def _check(tiers: int | None, partitions: int | None) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Protocol
 
-from kafka_pubsub.config import Batching, ConnectorRecord, SubscriptionRecord, TopicRecord
+from kafka_pubsub.config import Batching, ConnectorRecord, DelayRecord, SubscriptionRecord, TopicRecord
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.model import (
     Answered,
@@ -344,6 +344,11 @@ class Admin(Protocol):
     def log_ranges(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
         """Returns what `log_range` does for many partitions, with no more requests than for one."""
 
+    def unstable_offsets(
+        self, group: str, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, Committed]:
+        """Returns what the group had stored in these partitions before any open transaction, without waiting for it."""
+
     def set_positions(self, group: str, positions: Mapping[TopicPartition, int | Committed]) -> None:
         """Commits all positions or none for a group; raises `FailedPrecondition` if the group has members."""
 
@@ -394,6 +399,10 @@ class Catalog(Protocol):
     def connectors(self) -> Mapping[str, ConnectorRecord]: ...
     def put_connector(self, record: ConnectorRecord, previous: ConnectorRecord | None) -> None: ...
     def remove_connector(self, previous: ConnectorRecord) -> None: ...
+    def delays(self) -> DelayRecord | None:
+        """Returns the number of partitions of the delays; None: they have as many as they were made with."""
+
+    def put_delays(self, record: DelayRecord, previous: DelayRecord | None) -> None: ...
     def close(self) -> None: ...
 
 

@@ -66,6 +66,9 @@ class SequencerRole:
         )
         return not self._has_lost and self._take_up()
 
+    def close(self) -> None:
+        """Does nothing."""
+
     def outdated(self) -> bool:
         """Whether a causal topic has another inbox now, or none."""
         return self._has_lost

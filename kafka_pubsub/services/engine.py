@@ -153,6 +153,7 @@ class Engine:
         """Leaves the group, after the work under way has ended; `trim`: handled records are deleted once more."""
         with contextlib.ExitStack() as last_first:
             last_first.callback(self._writer.close)
+            last_first.callback(self._role.close)
             last_first.callback(lambda: self._trimming.close(trim=trim))
             last_first.callback(self._sendings.close)
             last_first.callback(self._beginnings.close)
@@ -410,7 +411,9 @@ class Engine:
                 self._append_at = at + _APPEND
                 try:
                     report = partial(self._report, task)
-                    self._writer.append(found.topic, found.value, found.key, found.headers, report)
+                    self._writer.append(
+                        found.topic, found.value, None, found.headers, report, found.partition
+                    )
                 except BufferError:
                     break  # it is asked for again
         self._writer.poll(0)

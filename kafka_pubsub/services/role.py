@@ -38,10 +38,10 @@ class Work(NamedTuple):
 
 
 class Append(NamedTuple):
-    """A record that is written outside of transactions, soon; it may be lost."""
+    """A record without a key that is written outside of transactions, soon; it may be lost."""
 
     topic: str
-    key: bytes
+    partition: int
     value: bytes
     headers: Sequence[tuple[str, bytes | None]]
 
@@ -134,6 +134,9 @@ class Role(Protocol):
 
     def begin(self, topics: Sequence[str], number: int, beginnings: Sequence[Beginning], writer: str) -> Task:
         """The task of a partition of a set; raises if it can't begin. `writer` is our transactional id."""
+
+    def close(self) -> None:
+        """The service ends, or begins again with a new role."""
 
     @property
     def kept(self) -> Collection[int]:

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Generic, TypeVar
 
-from kafka_pubsub.config import ConnectorRecord, SubscriptionRecord, TopicRecord, Value
+from kafka_pubsub.config import ConnectorRecord, DelayRecord, SubscriptionRecord, TopicRecord, Value
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.log.kafka.admin import KafkaAdmin
 from kafka_pubsub.log.kafka.client_factory import ClientFactory
@@ -23,6 +23,9 @@ from kafka_pubsub.log.kafka.compacted_log import CATALOG_TOPIC, CatalogLog, unre
 from kafka_pubsub.log.ports import Catalog
 
 __all__ = ["KafkaCatalog", "Kind"]
+
+#: The name of the only record of the delays.
+DELAYS = "partitions"
 
 _LOGGER = logging.getLogger("kafka_pubsub.catalog")
 
@@ -39,6 +42,7 @@ class KafkaCatalog(Catalog):
         self._topics = Kind("topic", TopicRecord, self._log)
         self._subscriptions = Kind("subscription", SubscriptionRecord, self._log)
         self._connectors = Kind("connector", ConnectorRecord, self._log)
+        self._delays = Kind("delays", DelayRecord, self._log)
 
     def topics(self) -> Mapping[str, TopicRecord]:
         """Returns all topics by name."""
@@ -75,6 +79,14 @@ class KafkaCatalog(Catalog):
     def remove_connector(self, previous: ConnectorRecord) -> None:
         """Removes what is stored of a unit unless another writer changed it."""
         self._connectors.put(previous.name, None, previous)
+
+    def delays(self) -> DelayRecord | None:
+        """Returns the number of partitions of the delays; None: they have as many as they were made with."""
+        return self._delays.all().get(DELAYS)
+
+    def put_delays(self, record: DelayRecord, previous: DelayRecord | None) -> None:
+        """Stores the number of partitions of the delays unless another writer was faster."""
+        self._delays.put(DELAYS, record, previous)
 
     def close(self) -> None:
         """Closes the clients; the next use would make new ones."""

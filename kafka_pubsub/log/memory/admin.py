@@ -154,6 +154,16 @@ class MemoryAdmin(Admin):
             stored = self._cluster.stored(group, None, _PATIENCE) if self._cluster.has_group(group) else {}
             return {at.partition: value for at, value in sorted(stored.items()) if at.topic == topic}
 
+    def unstable_offsets(
+        self, group: str, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, Committed]:
+        """Returns what the group has committed, without the transactions that are open now."""
+        self._may("unstable_offsets", group)
+        with self._cluster.changed:
+            there = self._cluster.has_group(group)
+            stored = self._cluster.group(group).offsets if there else {}
+            return {each: stored.get(each, Committed(None, "")) for each in partitions}
+
     def group_positions(
         self, group: str, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, Committed]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
-from kafka_pubsub.config import ConnectorRecord, SubscriptionRecord, TopicRecord, Value
+from kafka_pubsub.config import ConnectorRecord, DelayRecord, SubscriptionRecord, TopicRecord, Value
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.log.memory.cluster import MemoryCluster
 from kafka_pubsub.log.memory.faults import FaultPlan
@@ -18,7 +18,7 @@ from kafka_pubsub.log.ports import Catalog
 
 __all__ = ["MemoryCatalog"]
 
-_Record = TypeVar("_Record", TopicRecord, SubscriptionRecord, ConnectorRecord)
+_Record = TypeVar("_Record", TopicRecord, SubscriptionRecord, ConnectorRecord, DelayRecord)
 _Value = TypeVar("_Value", bound=Value)
 
 
@@ -92,6 +92,16 @@ class MemoryCatalog(Catalog):
         """Removes what is stored of a unit unless another writer has changed it."""
         self._may("remove_connector", previous.name)
         self._replace("connector", previous.name, None, previous, ConnectorRecord)
+
+    def delays(self) -> DelayRecord | None:
+        """Returns the number of partitions of the delays; None: they have as many as they were made with."""
+        self._may("delays", "")
+        return self._all("delays", DelayRecord).get("partitions")
+
+    def put_delays(self, record: DelayRecord, previous: DelayRecord | None) -> None:
+        """Stores the number of partitions of the delays unless another writer has changed it."""
+        self._may("put_delays", "partitions")
+        self._replace("delays", "partitions", record, previous, DelayRecord)
 
     def close(self) -> None:
         """Does nothing."""

@@ -1,0 +1,142 @@
+"""Partitions are added while messages wait, in memory: nothing is lost, doubled or early, and keys stay in order."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+
+import pytest
+
+from kafka_pubsub import PubSub
+from kafka_pubsub.config import DelayRecord
+from kafka_pubsub.delays import role as delay_role
+from kafka_pubsub.delays.declaration import DelayDeclaration
+from kafka_pubsub.delays.layout import DEAD, INGEST, tier_topic
+from kafka_pubsub.delays.service import DelayRouter
+from kafka_pubsub.delays.topics import DelayTopics
+from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.log.memory import MemoryBackend
+from tests.support import until
+from tests.unit.delays.test_role import bodies
+
+SMALL = DelayDeclaration(tiers=4, partitions=2)
+GROWN = DelayDeclaration(tiers=4, partitions=6)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delay_role, "_LOOK", 0.05)
+    monkeypatch.setattr(delay_role, "_LOOK_AGAIN", 0.05)
+
+
+def counts(backend: MemoryBackend) -> set[int]:
+    return {backend.admin.topic(each).partitions for each in (INGEST, *map(tier_topic, range(4)))}
+
+
+def publish(ps: PubSub, numbers: range, delay: float) -> list[bytes]:
+    topic = ps.topic("orders")
+    sent = [b"%d %d" % (n % 8, n) for n in numbers]
+    futures = [topic.publish(each, ordering_key=each.split()[0].decode(), delay=delay) for each in sent]
+    for future in futures:
+        future.result(10)
+    return sent
+
+
+def check_home(backend: MemoryBackend, sent: list[bytes]) -> None:
+    """Each came once, those of a key in the order in which they were due."""
+    found = bodies(backend)
+    assert sorted(found) == sorted(sent)
+    for key in {each.split()[0] for each in sent}:
+        ours = [each for each in found if each.split()[0] == key]
+        assert ours == [each for each in sent if each.split()[0] == key]
+
+
+@pytest.mark.parametrize("routers", [1, 3])
+def test_partitions_are_added_while_messages_wait(ps: PubSub, backend: MemoryBackend, routers: int) -> None:
+    ps.create_topic("orders", partitions=3)
+    topology = ps._cluster.topology
+    topology.apply(SMALL)
+    with ExitStack() as running:
+        all_routers = [running.enter_context(DelayRouter(ps)) for _ in range(routers)]
+        sent = publish(ps, range(40), 2.0)
+        changes = topology.apply(GROWN)
+        assert {each.topic for each in changes} == {INGEST, *map(tier_topic, range(4))}
+        assert counts(backend) == {6}
+        assert topology.apply(GROWN) == [], "applied once more nothing happens"
+        sent += publish(ps, range(40, 80), 1.2)
+        ps._cluster.delayed.publisher.renew()
+        sent += publish(ps, range(80, 120), 1.5)
+        until(lambda: len(bodies(backend)) == len(sent), 30)
+        until(lambda: sum(each.health().partitions for each in all_routers) == 6)
+        assert all(each.health().partitions for each in all_routers), "no router is idle"
+    sent.sort(key=lambda each: (int(each.split()[1]) < 40, int(each.split()[1])))
+    assert sorted(bodies(backend)) == sorted(sent)
+
+
+def test_keys_stay_in_order_across_the_growth(ps: PubSub, backend: MemoryBackend) -> None:
+    ps.create_topic("orders", partitions=3)
+    ps._cluster.topology.apply(SMALL)
+    sent = publish(ps, range(40), 1.0)
+    with DelayRouter(ps), DelayRouter(ps):
+        growing = threading.Thread(target=ps._cluster.topology.apply, args=(GROWN,))
+        growing.start()
+        for n in range(40, 400, 40):
+            sent += publish(ps, range(n, n + 40), 1.0)
+            ps._cluster.delayed.publisher.renew()
+        growing.join()
+        ps._cluster.delayed.publisher.renew()
+        sent += publish(ps, range(400, 440), 1.0)
+        until(lambda: len(bodies(backend)) == len(sent), 30)
+    check_home(backend, sent)
+
+
+def test_without_routers_the_commits_name_the_growth(ps: PubSub, backend: MemoryBackend) -> None:
+    ps.create_topic("orders", partitions=1)
+    ps._cluster.topology.apply(SMALL)
+    sent = publish(ps, range(20), 0.5)
+    ps._cluster.topology.apply(GROWN)
+    ps._cluster.delayed.publisher.renew()
+    sent += publish(ps, range(20, 40), 0.5)
+    with DelayRouter(ps):
+        until(lambda: len(bodies(backend)) == len(sent), 30)
+    check_home(backend, sent)
+
+
+def test_cancelling_and_looking_work_in_added_partitions(ps: PubSub, backend: MemoryBackend) -> None:
+    topic = ps.create_topic("orders", partitions=1)
+    ps._cluster.topology.apply(SMALL)
+    with DelayRouter(ps):
+        before = topic.publish(b"before", ordering_key="0", delay=9).result(10)
+        ps._cluster.topology.apply(GROWN)
+        ps._cluster.delayed.publisher.renew()
+        after = [topic.publish(b"after", ordering_key=str(n), delay=9).result(10) for n in range(12)]
+        assert {each.split(":")[1] for each in after} > {"0", "1"}
+        assert {each.id for each in ps.delays.waiting()} == {before, *after}
+        assert all(topic.cancel(each) for each in (before, *after))
+        assert not list(ps.delays.waiting())
+
+
+def test_a_number_that_cannot_be_is_refused_with_what_to_write(ps: PubSub) -> None:
+    topology = ps._cluster.topology
+    topology.apply(SMALL)
+    with pytest.raises(FailedPrecondition, match="declare 4 or another multiple"):
+        topology.apply(DelayDeclaration(tiers=4, partitions=3))
+    with pytest.raises(FailedPrecondition, match="declare 2 or a multiple"):
+        topology.apply(DelayDeclaration(tiers=4, partitions=1))
+    topology.apply(GROWN)
+    with pytest.raises(FailedPrecondition, match="they grow from 2 to 6"):
+        topology.apply(DelayDeclaration(tiers=4, partitions=12))
+
+
+def test_the_topic_of_dead_letters_keeps_its_number(ps: PubSub, backend: MemoryBackend) -> None:
+    """A router of an older version asks that all topics have equal numbers, and so refuses to begin."""
+    ps._cluster.topology.apply(SMALL)
+    ps._cluster.topology.apply(GROWN)
+    assert backend.admin.topic(DEAD).partitions == 2
+    DelayTopics(backend.admin, backend.catalog, may_create=True).make()
+    record = backend.catalog.delays()
+    assert record is not None
+    assert (record.former, record.partitions) == (2, 6)
+    backend.catalog.put_delays(DelayRecord(former=2, partitions=6, over=True), record)
+    with pytest.raises(FailedPrecondition, match="has 2 partitions and must have 6"):
+        DelayTopics(backend.admin, backend.catalog, may_create=True).make()
