@@ -75,9 +75,9 @@ def plan(ctx: click.Context, file: Path | None, check: bool) -> None:
 @FILE
 @click.pass_obj
 def apply(session: Session, file: Path | None) -> None:
-    """Make the topics that are missing and set the settings that differ.
+    """Make the topics that are missing, set the settings that differ, add partitions.
 
-    It can be repeated. It deletes nothing and changes no number of partitions.
+    It can be repeated. It deletes nothing. Partitions are added while messages wait; their number must be a multiple.
     """
     from kafka_pubsub.delays.declaration import read_declaration
 

@@ -57,14 +57,15 @@ class _Trimmed(Exception):
 def cancel_delayed(
     backend: Backend,
     topics: DelayTopics,
-    send: Callable[[bytes, Header], int],
+    send: Callable[[bytes, Header, int], int],
     home: str | None,
     message_id: str,
     timeout: float,
 ) -> bool:
     """Cancels a delayed message of the topic `home` (None: of any); returns whether it was in time.
 
-    `send` writes a request with this key and header to ingest, and returns its offset.
+    `send` writes a request with this key and header to ingest, whose keys are spread over so many partitions, and
+    returns its offset.
     """
     topic, partition, offset = parse_id(message_id)
     layout = topics.find()
@@ -83,7 +84,7 @@ def cancel_delayed(
             )
         request = CANCEL_HEADER, encode_cancel(DelayCancel(found.due, offset))
         search.begin()
-        sent = send(key_into(partition, layout.partitions), request)
+        sent = send(key_into(partition, layout.partitions), request, layout.partitions)
         return search.counts(sent, found.due)
     finally:
         fetch.close()

@@ -34,9 +34,9 @@ class WantedTopic(NamedTuple):
 class DelayDeclaration(Value):
     """The topics of delayed delivery, as a file declares them.
 
-    `tiers` (28): delays go up to 2^tiers - 1 seconds. `partitions` (2): how many routers can share the work; it can't
-    be changed later. `replication` (the broker's default): copies of each record. `settings` (none): topic settings
-    beside those that delays need, such as `min.insync.replicas`.
+    `tiers` (28): delays go up to 2^tiers - 1 seconds. `partitions` (2): how many routers can share the work; later it
+    can be raised to a multiple. `replication` (the broker's default): copies of each record. `settings` (none): topic
+    settings beside those that delays need, such as `min.insync.replicas`.
     """
 
     tiers: int = Field(MOST_TIERS, ge=1, le=MOST_TIERS)

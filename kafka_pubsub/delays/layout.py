@@ -5,7 +5,8 @@ whole seconds of a delay are a sum of powers of two, so their binary digits say 
 the largest first. What is left below a second is waited out in memory.
 
 Rules
-1. All these topics have the same number of partitions; partition p of each belongs to one router.
+1. All these topics have the same number of partitions; partition p of each belongs to one router. The number can be
+   raised (`growth.py`); the topic of dead letters then keeps its own.
 2. Retention deletes nothing: the router trims what it has handled. Records may be as large as any home topic takes.
    Those of tiers carry the time at which they leave as their timestamp, years ahead if need be; those of ingest that
    at which the broker stored them, from which delays count.

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from kafka_pubsub.config import DelayRecord
 from kafka_pubsub.delays.declaration import DelayDeclaration, WantedTopic, wanted_topics
 from kafka_pubsub.delays.growth import Growth, check_growth
-from kafka_pubsub.delays.layout import DEAD, GROUP, INGEST, MOST_TIERS, tier_topic
+from kafka_pubsub.delays.layout import DEAD, GROUP, INGEST, MOST_TIERS, tier_topic, tiers_of
 from kafka_pubsub.delays.progress import parse_ingest, writer_of
 from kafka_pubsub.delays.topics import growth_of
 from kafka_pubsub.errors import AlreadyExists, DeadlineExceeded, FailedPrecondition, InvalidArgument
@@ -131,7 +131,7 @@ class Topology:
                 raise DeadlineExceeded(
                     f"the routers of the partitions {', '.join(map(str, sorted(unaware)))} of {INGEST!r} don't say "
                     f"that they know of {partitions} partitions: replace routers of older versions, and those that "
-                    "aren't healthy; then apply again. Nothing was changed in the topics"
+                    "aren't healthy, or start one; then apply again. No topic was changed"
                 )
             time.sleep(_LOOK)
 
@@ -150,13 +150,24 @@ class Topology:
         positions: dict[TopicPartition, int | Committed] = {}
         for number, said in unaware.items():
             place = TopicPartition(INGEST, number)
-            at = self._admin.log_range(place)[0] if said.offset is None else said.offset
+            if not said.metadata and not self._is_fresh(number):
+                continue  # its router alone can say which time it is there
+            at = said.offset or 0
             progress = parse_ingest(at, said.metadata)._replace(partitions=growth.partitions)
             writer = writer_of(at, said.metadata) if said.metadata else None
             positions[place] = Committed(at, progress.text(writer or ""))
         # A router that has begun meanwhile says it by itself.
         with suppress(FailedPrecondition):
-            self._admin.set_positions(GROUP, positions)
+            if positions:
+                self._admin.set_positions(GROUP, positions)
+
+    def _is_fresh(self, number: int) -> bool:
+        """Returns whether no router was ever at work in a partition."""
+        names = self._admin.topic_names()
+        tiers = [TopicPartition(name, number) for name in map(tier_topic, range(tiers_of(names)))]
+        written = self._admin.high_watermarks(tiers)
+        start = self._admin.log_range(TopicPartition(INGEST, number))[0]
+        return start == 0 and not any(written.values())
 
 
 def _made_with(wanted: WantedTopic, present: int, growth: Growth | None) -> int:

@@ -135,8 +135,9 @@ class DelayedPublisher:
     def cancel(self, home: str | None, message_id: str, timeout: float) -> bool:
         """Cancels a delayed message; see `Topic.cancel`."""
 
-        def send(key: bytes, header: Header) -> int:
+        def send(key: bytes, header: Header, partitions: int) -> int:
             self._watch.used()
+            self._publisher.learn(partitions)
             try:
                 stored = self._publisher.relay(b"", key, [header]).result(timeout)
             except TimeoutError:
@@ -256,6 +257,12 @@ class _IngestPublisher(TopicPublisher):
             relayed,
             ((self.queue_run if delayed else home.queue_run, start, end) for delayed, start, end in runs),
         )
+
+    def learn(self, partitions: int) -> None:
+        """Asks how many partitions there are, if that isn't what is known: a request goes to one of them by its key."""
+        if self._layout.partitions != partitions:
+            self._doubtful = True
+            self.renew()
 
     def resume_key(self, key: bytes) -> None:
         """Allows publishing of a key again, as `resume` does."""

@@ -27,6 +27,11 @@ class KeyLayout:
         # Whether the writer may have another number.
         self._relearn = False
 
+    @property
+    def partitions(self) -> int:
+        """How many partitions the topic has, as far as is known; 0: it isn't."""
+        return self._partitions
+
     def apply(self, target: PublishTarget, *, used: bool, waiting: int, fenced: bool) -> bool:
         """Takes the topic's settings; returns whether the writer must learn them before the next message.
 

@@ -44,7 +44,7 @@ def publish(ps: PubSub, numbers: range, delay: float) -> list[bytes]:
 
 def check_home(backend: MemoryBackend, sent: list[bytes]) -> None:
     """Each came once, those of a key in the order in which they were due."""
-    found = bodies(backend)
+    found = [each or b"" for each in bodies(backend)]
     assert sorted(found) == sorted(sent)
     for key in {each.split()[0] for each in sent}:
         ours = [each for each in found if each.split()[0] == key]
@@ -66,11 +66,10 @@ def test_partitions_are_added_while_messages_wait(ps: PubSub, backend: MemoryBac
         sent += publish(ps, range(40, 80), 1.2)
         ps._cluster.delayed.publisher.renew()
         sent += publish(ps, range(80, 120), 1.5)
-        until(lambda: len(bodies(backend)) == len(sent), 30)
+        until(lambda: len(bodies(backend)) == len(sent))
         until(lambda: sum(each.health().partitions for each in all_routers) == 6)
         assert all(each.health().partitions for each in all_routers), "no router is idle"
-    sent.sort(key=lambda each: (int(each.split()[1]) < 40, int(each.split()[1])))
-    assert sorted(bodies(backend)) == sorted(sent)
+    assert sorted(each or b"" for each in bodies(backend)) == sorted(sent)
 
 
 def test_keys_stay_in_order_across_the_growth(ps: PubSub, backend: MemoryBackend) -> None:
@@ -86,7 +85,7 @@ def test_keys_stay_in_order_across_the_growth(ps: PubSub, backend: MemoryBackend
         growing.join()
         ps._cluster.delayed.publisher.renew()
         sent += publish(ps, range(400, 440), 1.0)
-        until(lambda: len(bodies(backend)) == len(sent), 30)
+        until(lambda: len(bodies(backend)) == len(sent))
     check_home(backend, sent)
 
 
@@ -98,7 +97,7 @@ def test_without_routers_the_commits_name_the_growth(ps: PubSub, backend: Memory
     ps._cluster.delayed.publisher.renew()
     sent += publish(ps, range(20, 40), 0.5)
     with DelayRouter(ps):
-        until(lambda: len(bodies(backend)) == len(sent), 30)
+        until(lambda: len(bodies(backend)) == len(sent))
     check_home(backend, sent)
 
 
@@ -108,6 +107,7 @@ def test_cancelling_and_looking_work_in_added_partitions(ps: PubSub, backend: Me
     with DelayRouter(ps):
         before = topic.publish(b"before", ordering_key="0", delay=9).result(10)
         ps._cluster.topology.apply(GROWN)
+        assert topic.cancel(topic.publish(b"former", ordering_key="0", delay=9).result(10))
         ps._cluster.delayed.publisher.renew()
         after = [topic.publish(b"after", ordering_key=str(n), delay=9).result(10) for n in range(12)]
         assert {each.split(":")[1] for each in after} > {"0", "1"}
