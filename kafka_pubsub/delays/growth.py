@@ -31,7 +31,7 @@ __all__ = ["ALONE", "NOTHING_YET", "Growth", "Step", "check_growth"]
 
 
 class Step(NamedTuple):
-    """What a partition may do: handle things before this time; `others_at` is the time that its log has to reach."""
+    """A partition may handle things before this time; `others_at` is the time that its log has to reach."""
 
     only_before: int
     others_at: int = 0
@@ -58,7 +58,7 @@ class Growth(NamedTuple):
         return range(partition + self.former, self.partitions, self.former)
 
     def step(self, partition: int, commits: Sequence[IngestProgress | None]) -> Step:
-        """Returns what a partition may do, by the last commits of the `others`; None: there is none of that one."""
+        """Returns the step of a partition, by the last commits of the `others`; None: there is none of that one."""
         said = [each for each in commits if each is not None]
         if not said:
             return ALONE if not commits else NOTHING_YET

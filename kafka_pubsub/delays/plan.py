@@ -178,7 +178,7 @@ def _made_with(wanted: WantedTopic, present: int, growth: Growth | None) -> int:
 
 
 def _count(wanted: WantedTopic, found: int, present: int, growth: Growth | None) -> list[Change]:
-    """Returns what has to be done about the number of partitions."""
+    """Returns the change of the number of partitions, or why it can't be made."""
     former = present if growth is None else growth.former
     try:
         check_growth(former, wanted.partitions, growth)

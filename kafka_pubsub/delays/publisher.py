@@ -259,7 +259,7 @@ class _IngestPublisher(TopicPublisher):
         )
 
     def learn(self, partitions: int) -> None:
-        """Asks how many partitions there are, if that isn't what is known: a request goes to one of them by its key."""
+        """Asks how many partitions there are, unless that is known: a request goes to one of them by its key."""
         if self._layout.partitions != partitions:
             self._doubtful = True
             self.renew()

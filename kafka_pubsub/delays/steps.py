@@ -1,10 +1,10 @@
-"""What each partition of a router may do while the partitions grow: by the last commits of those that share its keys.
+"""The steps of a router's partitions while these grow: by the last commits of those that share their keys.
 
 Rules
-1. Another thread asks, so that a broker that is away stops nothing else. What is known stays true: times only go on.
+1. Another thread asks, so that a broker that is away stops nothing else. An answer stays true: times only go on.
 2. Commits of open transactions don't count, and no answer waits for the end of one.
 3. While ingest doesn't have the added partitions, a former one may go up to the time that its log had before that was
-   asked: what a publisher stores in an added partition later is due after that.
+   asked: a message that is stored in an added partition later is due after that.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class Steps:
         self._troubles = TroubleLog(_log)
 
     def begin(self, partition: int) -> None:
-        """A task of a partition begins: what an earlier one knew doesn't count."""
+        """A task of a partition begins, and knows nothing of the others yet."""
         self._times.pop(partition, None)
         self._steps.pop(partition, None)
 
     def of(self, partition: int, reached: int) -> Step:
-        """Returns what a partition may do, whose log has reached this time."""
+        """Returns the step of a partition, whose log has reached this time."""
         if self._thread is None:
             return ALONE
         self._times[partition] = reached

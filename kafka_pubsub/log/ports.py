@@ -347,7 +347,7 @@ class Admin(Protocol):
     def unstable_offsets(
         self, group: str, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, Committed]:
-        """Returns what the group had stored in these partitions before any open transaction, without waiting for it."""
+        """Returns the positions that the group had stored before any open transaction, without waiting for it."""
 
     def set_positions(self, group: str, positions: Mapping[TopicPartition, int | Committed]) -> None:
         """Commits all positions or none for a group; raises `FailedPrecondition` if the group has members."""

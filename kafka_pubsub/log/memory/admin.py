@@ -157,7 +157,7 @@ class MemoryAdmin(Admin):
     def unstable_offsets(
         self, group: str, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, Committed]:
-        """Returns what the group has committed, without the transactions that are open now."""
+        """Returns the commits of the group, without the transactions that are open now."""
         self._may("unstable_offsets", group)
         with self._cluster.changed:
             there = self._cluster.has_group(group)

@@ -158,9 +158,9 @@ def test_other_partitions_and_more_tiers_are_refused_before_anything_is_done(
 ) -> None:
     topology.apply(SMALL)
     with pytest.raises(
-        FailedPrecondition, match=r"has 2 partitions, and 4 are declared.*declare partitions=2"
+        FailedPrecondition, match=r"3 isn't a multiple of the present 2.*declare 4 or another multiple"
     ):
-        topology.apply(Declaration(tiers=5, partitions=4))
+        topology.apply(Declaration(tiers=5, partitions=3))
     assert tier_topic(4) not in backend.admin.topic_names()
     with pytest.raises(FailedPrecondition, match=r"1 tiers more than declared.*declare tiers=3"):
         topology.apply(Declaration(tiers=2, partitions=2))
