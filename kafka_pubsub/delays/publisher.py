@@ -191,7 +191,7 @@ class DelayedPublisher:
             self._publisher.flush(timeout)
 
     @property
-    def publisher(self) -> TopicPublisher:
+    def publisher(self) -> _IngestPublisher:
         """The publisher of the topic of ingest, to be closed with the others."""
         return self._publisher
 

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.config import DelayRecord
+from kafka_pubsub.config import Batching, DelayRecord
 from kafka_pubsub.delays import role as delay_role
 from kafka_pubsub.delays.declaration import DelayDeclaration
+from kafka_pubsub.delays.homes import Homes
 from kafka_pubsub.delays.layout import DEAD, INGEST, tier_topic
+from kafka_pubsub.delays.records import DELAY_HEADER, DelayRequest, encode_request
+from kafka_pubsub.delays.role import DelayRole
 from kafka_pubsub.delays.service import DelayRouter
 from kafka_pubsub.delays.topics import DelayTopics
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.log.memory import MemoryBackend
+from kafka_pubsub.log.partitioner import partition_of
+from kafka_pubsub.model import StoredRecord
+from kafka_pubsub.services.engine import Engine
+from kafka_pubsub.services.metrics import ServiceMetrics
 from tests.support import until
 from tests.unit.delays.test_role import bodies
 
@@ -140,3 +149,70 @@ def test_the_topic_of_dead_letters_keeps_its_number(ps: PubSub, backend: MemoryB
     backend.catalog.put_delays(DelayRecord(former=2, partitions=6, over=True), record)
     with pytest.raises(FailedPrecondition, match="has 2 partitions and must have 6"):
         DelayTopics(backend.admin, backend.catalog, may_create=True).make()
+
+
+def moving_key() -> str:
+    """A key that goes to an added partition."""
+    return next(key for key in map(str, range(99)) if partition_of(b"orders\0" + key.encode(), 6) >= 2)
+
+
+def publish_late(ps: PubSub, key: str, body: bytes, delay: int) -> None:
+    """Publishes as a process does that hasn't learnt of the growth."""
+    backend, partition = ps._cluster.backend, partition_of(b"orders\0" + key.encode(), 2)
+    request = DelayRequest(Homes(backend).address("orders"), None, delay)
+    writer, stored = backend.writer(Batching(), 10**6), list[StoredRecord]()
+    headers = [(DELAY_HEADER, encode_request(request))]
+    writer.append(INGEST, body, None, headers, lambda _, record: stored.append(record), partition)
+    until(lambda: writer.poll(0.1) or stored)
+    assert stored[0].partition() == partition
+    writer.close()
+
+
+@pytest.mark.parametrize("still", ["added", "former"])
+def test_a_partition_that_stands_still_holds_up_the_keys_that_it_shares(
+    ps: PubSub, backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch, still: str
+) -> None:
+    topic, key = ps.create_topic("orders", partitions=1), moving_key()
+    ps._cluster.topology.apply(SMALL)
+    stands, begin = [True], DelayRole.begin
+
+    def begin_later(self: DelayRole, topics: Any, number: int, beginnings: Any, writer: str) -> Any:
+        if stands and (number >= 2) == (still == "added"):
+            raise FailedPrecondition("it stands still")
+        return begin(self, topics, number, beginnings, writer)
+
+    with DelayRouter(ps):
+        publish_late(ps, key, b"0", 200)
+        until(lambda: len(bodies(backend)) == 1)
+        if still == "former":
+            publish_late(ps, key, b"1", 2500)
+        ps._cluster.topology.apply(GROWN)
+    monkeypatch.setattr(DelayRole, "begin", begin_later)
+    ps._cluster.delayed.publisher.learn(6)
+    if still == "added":
+        assert topic.publish(b"1", ordering_key=key, delay=0.5).result(10).split(":")[1] >= "2"
+        publish_late(ps, key, b"2", 1000)
+    else:
+        assert topic.publish(b"2", ordering_key=key, delay=2.6).result(10).split(":")[1] >= "2"
+    due = time.monotonic() + (1.0 if still == "added" else 2.6)
+    with DelayRouter(ps) as router:
+        until(lambda: time.monotonic() > due + 0.5 and "it stands still" in router.health().error)
+        assert bodies(backend) == [b"0"]
+        stands.clear()
+        until(lambda: len(bodies(backend)) == 3)
+    assert bodies(backend) == [b"0", b"1", b"2"]
+
+
+def test_a_router_that_does_not_know_of_the_growth_begins_nothing(ps: PubSub, backend: MemoryBackend) -> None:
+    ps.create_topic("orders", partitions=1)
+    ps._cluster.topology.apply(SMALL)
+    publish(ps, range(4), 0.1)
+    layout = DelayTopics(backend.admin, backend.catalog, may_create=True).make()
+    ps._cluster.topology.apply(GROWN)
+    role = DelayRole(backend, layout.tiers, layout.partitions, ServiceMetrics())
+    engine = Engine(backend, role, role.metrics)
+    engine.start()
+    until(lambda: engine.turn() or "this router has found 2: it looks again" in role.metrics.error)
+    assert not engine.tasks
+    assert engine.outdated
+    engine.close()
