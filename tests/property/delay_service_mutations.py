@@ -9,13 +9,15 @@ import pytest
 
 from kafka_pubsub.delays import homes, messages, role
 from kafka_pubsub.delays.away import AwayHomes
+from kafka_pubsub.delays.growth import ALONE
 from kafka_pubsub.delays.progress import IngestProgress, parse_ingest
 from kafka_pubsub.delays.records import parts_of
+from kafka_pubsub.delays.steps import Steps
 from kafka_pubsub.errors import BrokerUnavailable, NotFound, PermissionDenied
 from kafka_pubsub.log.memory import MemoryBackend
 from kafka_pubsub.services.trimming import Trimming
 from tests.property.multicast_service_mutations import Mutation
-from tests.unit.delays import test_homes, test_role_beginnings, test_ticks
+from tests.unit.delays import test_homes, test_role_beginnings, test_role_growing, test_ticks
 from tests.unit.services import test_troubles
 
 __all__ = ["MUTATIONS"]
@@ -93,6 +95,20 @@ def never_tried_again(patch: Patch) -> None:
     patch.setattr(AwayHomes, "_ask", lambda self, away: None)
 
 
+def walks_alone(patch: Patch) -> None:
+    """Partitions that share keys don't wait for each other."""
+    patch.setattr(Steps, "of", lambda self, partition, reached: ALONE)
+
+
+def unaware(patch: Patch) -> None:
+    """A router that doesn't know of the growth begins a partition whose commit names it."""
+
+    def parse(position: int, text: str) -> IngestProgress:
+        return parse_ingest(position, text)._replace(partitions=0)
+
+    patch.setattr(role, "parse_ingest", parse)
+
+
 def _begins_again(ps: Any, backend: MemoryBackend) -> None:
     class Quiet:
         text = "begins again at the start of what is left"
@@ -145,4 +161,12 @@ MUTATIONS = [
             away=test_troubles.Away("bad", PermissionDenied("no right")),
         ),
     ),
+    Mutation(
+        walks_alone,
+        partial(
+            test_role_growing.test_a_partition_that_stands_still_holds_up_the_keys_that_it_shares,
+            still="added",
+        ),
+    ),
+    Mutation(unaware, test_role_growing.test_a_router_that_does_not_know_of_the_growth_begins_nothing),
 ]

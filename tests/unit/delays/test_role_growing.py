@@ -32,10 +32,15 @@ SMALL = DelayDeclaration(tiers=4, partitions=2)
 GROWN = DelayDeclaration(tiers=4, partitions=6)
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has routers learn of the growth soon."""
     monkeypatch.setattr(delay_role, "_LOOK", 0.05)
     monkeypatch.setattr(delay_role, "_LOOK_AGAIN", 0.05)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    look_often(monkeypatch)
 
 
 def counts(backend: MemoryBackend) -> set[int]:
@@ -175,6 +180,7 @@ def test_a_partition_that_stands_still_holds_up_the_keys_that_it_shares(
     topic, key = ps.create_topic("orders", partitions=1), moving_key()
     ps._cluster.topology.apply(SMALL)
     stands, begin = [True], DelayRole.begin
+    look_often(monkeypatch)
 
     def begin_later(self: DelayRole, topics: Any, number: int, beginnings: Any, writer: str) -> Any:
         if stands and (number >= 2) == (still == "added"):
@@ -212,7 +218,12 @@ def test_a_router_that_does_not_know_of_the_growth_begins_nothing(ps: PubSub, ba
     role = DelayRole(backend, layout.tiers, layout.partitions, ServiceMetrics())
     engine = Engine(backend, role, role.metrics)
     engine.start()
-    until(lambda: engine.turn() or "this router has found 2: it looks again" in role.metrics.error)
+
+    def is_refused() -> bool:
+        engine.turn()
+        return "this router has found 2: it looks again" in role.metrics.error
+
+    until(is_refused)
     assert not engine.tasks
-    assert engine.outdated
+    until(lambda: engine.outdated)
     engine.close()
