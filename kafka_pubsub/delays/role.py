@@ -54,7 +54,7 @@ from kafka_pubsub.delays.records import (
     encode_delayed,
 )
 from kafka_pubsub.delays.router import Router
-from kafka_pubsub.delays.steps import STEP_MS, Steps
+from kafka_pubsub.delays.steps import IDLE_MS, STEP_MS, Steps
 from kafka_pubsub.delays.topics import growth_of, unstamped_ingest
 from kafka_pubsub.delays.values import TO_DEAD, TO_HOME, TO_NOTHING, Waiting
 from kafka_pubsub.errors import FailedPrecondition, PubSubError
@@ -355,9 +355,13 @@ class DelayTask:
         self._step()
         return Append(INGEST, self._number, b"", [TICK_HEADER]) if self.router.tick_wanted(now) else None
 
+    def _is_due(self) -> bool:
+        at = self.router.next_at()
+        return at is not None and at <= self.router.time
+
     def _step(self) -> None:
         """Goes as far as the partitions that share keys allow."""
-        step = self._role.steps.of(self._number, self.router.time)
+        step = self._role.steps.of(self._number, self.router.time, due=self._is_due())
         self.router.only_before, self.router.others_at = step
 
     def appended(self, record: StoredRecord, now: int) -> None:
@@ -465,7 +469,7 @@ class DelayTask:
         at = self.router.next_tick_at()
         if self._role.growth is None:
             return at
-        soon = self._now + STEP_MS
+        soon = self._now + (STEP_MS if self._is_due() else IDLE_MS)
         return soon if at is None else min(at, soon)
 
     def _held(self, message: Waiting) -> bool:

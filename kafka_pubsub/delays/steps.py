@@ -22,12 +22,13 @@ from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.log.trouble_log import TroubleLog
 from kafka_pubsub.model import Committed, TopicPartition
 
-__all__ = ["STEP_MS", "Steps"]
+__all__ = ["IDLE_MS", "STEP_MS", "Steps"]
 
 _log = logging.getLogger("kafka_pubsub.service")
 
-#: Milliseconds between two looks at the others, and between two commits for them.
+#: Milliseconds between two looks at the others, and between two commits for them; between looks while nothing is due.
 STEP_MS: Final = 20
+IDLE_MS: Final = 200
 
 
 class _Seen(NamedTuple):
@@ -55,7 +56,7 @@ class Steps:
         self._commits, self._count, self._clock = commits, count, clock
         self._thread = None if growth is None else ThreadPoolExecutor(1, "kafka_pubsub-delay-steps")
         self._answer: Future[_Seen] | None = None
-        self._look_at = clock()
+        self._look_at = self._looked_at = clock()
         # The times of our logs, by partition, as we were last asked about them.
         self._times: dict[int, int] = {}
         self._steps: dict[int, Step] = {}
@@ -66,11 +67,13 @@ class Steps:
         self._times.pop(partition, None)
         self._steps.pop(partition, None)
 
-    def of(self, partition: int, reached: int) -> Step:
-        """Returns the step of a partition, whose log has reached this time."""
+    def of(self, partition: int, reached: int, *, due: bool) -> Step:
+        """Returns the step of a partition, whose log has reached this time; `due`: something there waits for it."""
         if self._thread is None:
             return ALONE
         self._times[partition] = reached
+        if due:
+            self._look_at = min(self._look_at, self._looked_at + STEP_MS / 1000)
         self._look(self._thread)
         return self._steps.get(partition, NOTHING_YET)
 
@@ -87,7 +90,8 @@ class Steps:
             except PubSubError as error:
                 self._troubles.tell(error, "delay router: partitions that share keys wait: %s", error)
         if self._answer is None and self._clock() >= self._look_at:
-            self._look_at = self._clock() + STEP_MS / 1000
+            self._looked_at = self._clock()
+            self._look_at = self._looked_at + IDLE_MS / 1000
             self._answer = thread.submit(self._ask, dict(self._times))
 
     def _ask(self, times: Mapping[int, int]) -> _Seen:

@@ -97,7 +97,7 @@ def never_tried_again(patch: Patch) -> None:
 
 def walks_alone(patch: Patch) -> None:
     """Partitions that share keys don't wait for each other."""
-    patch.setattr(Steps, "of", lambda self, partition, reached: ALONE)
+    patch.setattr(Steps, "of", lambda self, partition, reached, due: ALONE)
 
 
 def unaware(patch: Patch) -> None:

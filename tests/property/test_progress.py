@@ -25,7 +25,9 @@ marks = st.lists(
 ).map(tuple)
 
 
-@given(numbers, numbers, keys, numbers, st.text("abcz-0123456789", max_size=40), marks, numbers, numbers)
+@given(
+    numbers, numbers, keys, numbers, st.text("abcz-0123456789", max_size=40), marks, numbers, numbers, numbers
+)
 def test_progress_comes_back_from_its_text(
     position: int,
     handled: int,
@@ -35,8 +37,9 @@ def test_progress_comes_back_from_its_text(
     behind: tuple[tuple[int, int, int], ...],
     home_before: int,
     reached: int,
+    partitions: int,
 ) -> None:
-    said = IngestProgress(position, handled, mark, time, 28, behind, home_before, reached)
+    said = IngestProgress(position, handled, mark, time, 28, behind, home_before, reached, partitions)
     assert parse_ingest(position, said.text(writer)) == said
     assert writer_of(position, said.text(writer)) == (writer or None)
     assert parse_tier(position, Progress(position, handled).text()) == Progress(position, handled)
