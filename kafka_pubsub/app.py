@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal, Self, Unpack
 from kafka_pubsub.cluster import Cluster
 from kafka_pubsub.config import Settings, SubscriptionOptions, TopicOptions, load_settings
 from kafka_pubsub.delays.calls import Delays
+from kafka_pubsub.delays.layout import PARTITIONS, SMALL_PARTITIONS
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.flat_names import FlatNames
 from kafka_pubsub.history.protocol import Histories
@@ -113,7 +114,14 @@ class PubSub(FlatNames):
             raise InvalidArgument("clock: a backend has its cluster's; give the clock to the MemoryBackend")
         used = MemoryBackend(clock) if backend is None else backend
         self = cls.__new__(cls)
-        self._open(lambda: used, may_create=create, where="memory", history=history, clock=used.clock)
+        self._open(
+            lambda: used,
+            may_create=create,
+            where="memory",
+            history=history,
+            clock=used.clock,
+            delay_partitions=SMALL_PARTITIONS,
+        )
         if services:
             run_own_services(self._cluster)
         return self
@@ -126,8 +134,15 @@ class PubSub(FlatNames):
         where: str,
         history: str | PathLike[str] | None,
         clock: MovableClock | None = None,
+        delay_partitions: int = PARTITIONS,
     ) -> None:
-        self._cluster = Cluster(connect, may_create=may_create, histories=_histories(history), clock=clock)
+        self._cluster = Cluster(
+            connect,
+            may_create=may_create,
+            histories=_histories(history),
+            clock=clock,
+            delay_partitions=delay_partitions,
+        )
         self._where = where
 
     # -- topics ----------------------------------------------------------------------------------------------

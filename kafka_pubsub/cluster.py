@@ -24,6 +24,7 @@ from typing import NamedTuple
 from kafka_pubsub.administration import manage_subscriptions, manage_topics
 from kafka_pubsub.dead_letters.operations import DeadLetterOperations, open_dead_letters
 from kafka_pubsub.delays.dead_letters import DelayDeadLetters
+from kafka_pubsub.delays.layout import PARTITIONS
 from kafka_pubsub.delays.plan import Topology
 from kafka_pubsub.delays.publisher import DelayedPublisher, router_watch
 from kafka_pubsub.delays.topics import DelayTopics
@@ -87,8 +88,9 @@ class Cluster:
         may_create: bool,
         histories: Histories | None = None,
         clock: MovableClock | None = None,
+        delay_partitions: int = PARTITIONS,
     ) -> None:
-        self._connect = connect
+        self._connect, self._delay_partitions = connect, delay_partitions
         #: The clock of the cluster if a test moves it, as `Backend.clock`; known before the first use.
         self.clock = clock
         self._histories = histories
@@ -164,8 +166,7 @@ class Cluster:
     @property
     def topology(self) -> Topology:
         """Returns the declared topics of delayed delivery, to be compared with the cluster's."""
-        backend = self._connected().backend
-        return Topology(backend.admin, backend.catalog, may_create=self._may_create)
+        return Topology(self._connected().backend, may_create=self._may_create)
 
     @property
     def delayed(self) -> DelayedPublisher:
@@ -283,7 +284,12 @@ class Cluster:
                 dead_letters = open_dead_letters(backend, subscriptions, may_create=self._may_create)
                 writers = WriterPool(backend.writer)
                 watch = Watch(backend.catalog.subscriptions, self._subscribers.copy)
-                delay_topics = DelayTopics(backend.admin, backend.catalog, may_create=self._may_create)
+                delay_topics = DelayTopics(
+                    backend.admin,
+                    backend.catalog,
+                    may_create=self._may_create,
+                    partitions=self._delay_partitions,
+                )
                 delayed = DelayedPublisher(delay_topics, writers, backend, self.router_watch, self.wall_time)
                 multicast = Multicast(backend, topics.found, self.sequencer_watch)
                 self._connection = _Connection(

@@ -395,13 +395,15 @@ class DelayRecord(Value):
     """The number of partitions of the delays as the catalog stores it, once they were given more.
 
     Routers go by it from when it is stored, which is before the topics get the partitions: those that share keys walk
-    in step. `over` says that nothing from before waits any more, so that they needn't. A router of a version that
-    doesn't know the record's version lets everything wait.
+    in step. `grown` is when ingest had its partitions, in seconds since 1970 (0: not yet). `over` says that nothing
+    from before waits any more, so that they needn't. A router of a version that doesn't know the record's version lets
+    everything wait.
     """
 
     version: Literal[1] = 1
     former: int = Field(ge=1)
     partitions: int = Field(ge=1)
+    grown: float = 0.0
     over: bool = False
     created: float = 0.0
 

@@ -62,7 +62,7 @@ def service() -> None:
 @click.option(
     "--partitions",
     type=click.IntRange(1),
-    help="How many partitions to make, which so many routers can share.  [default: those there are, else 2]",
+    help="How many partitions to make, which so many routers can share.  [default: those there are, else 12]",
 )
 @click.option(
     "--begin-again",

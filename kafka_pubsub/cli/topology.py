@@ -19,7 +19,7 @@ __all__ = ["topology"]
 FILE = click.option(
     "--file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The declaration, a JSON file.  [default: 28 tiers, 2 partitions, the broker's replication]",
+    help="The declaration, a JSON file.  [default: 28 tiers, 12 partitions, the broker's replication]",
 )
 
 
@@ -61,6 +61,8 @@ def plan(ctx: click.Context, file: Path | None, check: bool) -> None:
         wanted = pubsub._cluster.topology
         changes = wanted.plan(declaration)
     session.output.table([_row(each) for each in changes], ("change", "topic", "what"), "Nothing differs.")
+    if wanted.growing:
+        session.output.note(f"Note: {wanted.growing}.")
     if check and changes:
         ctx.exit(1)
 
@@ -78,6 +80,7 @@ def apply(session: Session, file: Path | None) -> None:
     """Make the topics that are missing, set the settings that differ, add partitions.
 
     It can be repeated. It deletes nothing. Partitions are added while messages wait; their number must be a multiple.
+    Apply again when nothing from before waits any more: that ends the growth, and allows the next one.
     """
     from kafka_pubsub.delays.declaration import read_declaration
 
@@ -88,6 +91,8 @@ def apply(session: Session, file: Path | None) -> None:
             declaration, lambda change: session.output.note(f"{change.topic}: {change.text}")
         )
     session.output.result([_row(each) for each in changes], f"{len(changes)} changes made")
+    if wanted.growing:
+        session.output.note(f"Note: {wanted.growing}.")
 
 
 @topology.command(

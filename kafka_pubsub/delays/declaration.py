@@ -34,7 +34,7 @@ class WantedTopic(NamedTuple):
 class DelayDeclaration(Value):
     """The topics of delayed delivery, as a file declares them.
 
-    `tiers` (28): delays go up to 2^tiers - 1 seconds. `partitions` (2): how many routers can share the work; later it
+    `tiers` (28): delays go up to 2^tiers - 1 seconds. `partitions` (12): how many routers can share the work; later it
     can be raised to a multiple. `replication` (the broker's default): copies of each record. `settings` (none): topic
     settings beside those that delays need, such as `min.insync.replicas`.
     """

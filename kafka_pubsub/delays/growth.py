@@ -14,9 +14,8 @@ Rules
 3. The log of each reaches the time for which another one waits: its router appends a tick then, as for a message.
 4. Where nothing of this is committed yet, nothing is handled.
 5. Publishers may learn of the growth at any time: rules 1 and 2 hold for messages that are sent to either partition.
-6. The growth is over when publishers had time to learn of it, the ends of the former partitions were noted, and
-   nothing below those ends waits: by the commits and by what lies behind them in the tiers. Then the partitions are
-   free, and may grow again.
+6. The growth is over when publishers had time to learn of it, and nothing waits that the former partitions took in by
+   then: by the commits and by what lies behind them in the tiers. Then the partitions are free, and may grow again.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ ALONE, NOTHING_YET = Step(1 << 63), Step(0)
 class Growth(NamedTuple):
     """A growth from `former` to `partitions`.
 
-    `ends`: where the former partitions of ingest ended when all publishers knew of it; None: they aren't noted yet.
+    `ends`: where the former partitions of ingest ended when all publishers knew of it; None: that isn't known.
     """
 
     former: int
@@ -76,7 +75,11 @@ class Growth(NamedTuple):
         """
         if self.ends is None or ingest < self.ends[partition]:
             return False
-        return all(offset >= self.ends[partition] for offset in waiting)
+        return not any(self.is_from_before(partition, offset) for offset in waiting)
+
+    def is_from_before(self, partition: int, offset: int) -> bool:
+        """Returns whether a message came in at this offset of a former partition before all publishers knew."""
+        return self.ends is None or offset < self.ends[partition]
 
 
 def check_growth(present: int, wanted: int, growth: Growth | None) -> None:

@@ -25,6 +25,7 @@ __all__ = [
     "INGEST",
     "MOST_TIERS",
     "PARTITIONS",
+    "SMALL_PARTITIONS",
     "UNIT",
     "DelayLayout",
     "longest",
@@ -43,8 +44,10 @@ GROUP = "_kafka_pubsub.delay"
 UNIT = 1000
 #: 2**28 - 1 seconds are eight and a half years.
 MOST_TIERS = 28
-#: Partitions unless told otherwise; each more lets one more router share the work.
-PARTITIONS = 2
+#: Partitions unless told otherwise: as many routers can share the work, and no growth is needed until there are more.
+PARTITIONS = 12
+#: The same in memory, where one process is all that there is.
+SMALL_PARTITIONS = 2
 
 _TIER = re.compile(re.escape("_kafka_pubsub.delay.") + r"(\d\d)")
 _STAMPED = {"message.timestamp.type": "LogAppendTime"}

@@ -6,7 +6,8 @@ Rules
 3. Partitions are added while messages wait (`growth.py`). First the catalog says so; then each router that holds a
    partition has committed that it knows; then the tiers get them, and ingest last, of which publishers learn.
 4. Where no router runs, the commits are made to say it: a router that began before that, and doesn't know, refuses.
-5. The topic of dead letters keeps its number until the growth is over.
+5. The topic of dead letters keeps its number until the growth is over (`drained.py`). It gets its partitions first, and
+   then the catalog says that it is over: whatever interrupts this, routers may begin.
 """
 
 from __future__ import annotations
@@ -19,12 +20,20 @@ from typing import NamedTuple
 
 from kafka_pubsub.config import DelayRecord
 from kafka_pubsub.delays.declaration import DelayDeclaration, WantedTopic, wanted_topics
+from kafka_pubsub.delays.drained import find_remains
 from kafka_pubsub.delays.growth import Growth, check_growth
 from kafka_pubsub.delays.layout import DEAD, GROUP, INGEST, MOST_TIERS, tier_topic, tiers_of
 from kafka_pubsub.delays.progress import parse_ingest, writer_of
 from kafka_pubsub.delays.topics import growth_of
-from kafka_pubsub.errors import AlreadyExists, DeadlineExceeded, FailedPrecondition, InvalidArgument
-from kafka_pubsub.log.ports import Admin, Catalog
+from kafka_pubsub.errors import (
+    AlreadyExists,
+    DeadlineExceeded,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+)
+from kafka_pubsub.log.clocks import wall_time
+from kafka_pubsub.log.ports import Backend
 from kafka_pubsub.model import Committed, TopicInfo, TopicPartition
 
 __all__ = ["Change", "ChangeKind", "Topology"]
@@ -39,6 +48,7 @@ class ChangeKind(Enum):
     CREATE = "create"
     SET = "set"
     GROW = "grow"
+    END = "end"
     REFUSED = "refused"
 
 
@@ -56,23 +66,25 @@ class Change(NamedTuple):
 class Topology:
     """The declared topics of one cluster."""
 
-    def __init__(self, admin: Admin, catalog: Catalog, *, may_create: bool) -> None:
-        self._admin, self._catalog, self._may_create = admin, catalog, may_create
+    def __init__(self, backend: Backend, *, may_create: bool) -> None:
+        self._backend, self._may_create = backend, may_create
+        self._admin, self._catalog = backend.admin, backend.catalog
+        #: Why a growth isn't over, as the last plan found it; empty: none lasts.
+        self.growing = ""
 
     def plan(self, declaration: DelayDeclaration) -> list[Change]:
         """Returns what differs, in the order of the topics; nothing if all is as declared."""
         there = set(self._admin.topic_names())
-        growth = growth_of(self._catalog.delays())
         present = self._admin.topic(INGEST).partitions if INGEST in there else declaration.partitions
-        found: list[Change] = []
+        found = self._find_end()
+        state = _State(present, growth_of(self._catalog.delays()), has_ended=bool(found))
         for wanted in wanted_topics(declaration):
             if wanted.name in there:
                 info = self._admin.topic(wanted.name)
-                found += [*_count(wanted, info.partitions, present, growth), *_compare(wanted, info)]
+                found += [*_count(wanted, info.partitions, state), *_compare(wanted, info)]
             else:
                 copies = "the broker's default" if wanted.replication is None else str(wanted.replication)
-                count = _made_with(wanted, present, growth)
-                text = f"create with {count} partitions, replication {copies}"
+                text = f"create with {state.made_with(wanted)} partitions, replication {copies}"
                 found.append(Change(ChangeKind.CREATE, wanted.name, text))
         more = [name for name in map(tier_topic, range(declaration.tiers, MOST_TIERS)) if name in there]
         if more:
@@ -95,31 +107,74 @@ class Topology:
                 "topics are missing, and with create=False (KAFKA_PUBSUB_CREATE) none are made: have them made, or "
                 "leave that setting out"
             )
+        if changes and changes[0].kind is ChangeKind.END:
+            self._end()
+            on_change(changes[0])
         wanted = {each.name: each for each in wanted_topics(declaration)}
         present = declaration.partitions
         if any(change.kind is ChangeKind.GROW for change in changes):
             present = self._admin.topic(INGEST).partitions
             self._announce(present, declaration.partitions)
-        growth = growth_of(self._catalog.delays())
+        state = _State(present, growth_of(self._catalog.delays()))
         # The topic that publishers look for comes last: where it is, all are.
         for change in reversed(changes):
+            if change.kind is ChangeKind.END:
+                continue
             if change.kind is ChangeKind.CREATE:
                 topic = wanted[change.topic]
                 with suppress(AlreadyExists):  # a router that starts makes the same topics
-                    count = _made_with(topic, present, growth)
-                    self._admin.create_topic(topic.name, count, topic.replication, topic.settings)
+                    self._admin.create_topic(
+                        topic.name, state.made_with(topic), topic.replication, topic.settings
+                    )
             elif change.kind is ChangeKind.GROW:
                 self._admin.add_partitions(change.topic, declaration.partitions)
             else:
                 self._admin.update_topic(change.topic, {change.setting: change.new})
             on_change(change)
+        self._note_grown()
         return changes
+
+    def _find_end(self) -> list[Change]:
+        """Returns the end of the growth that lasts, if it is over; else says in `growing` why it isn't."""
+        record, self.growing = self._catalog.delays(), ""
+        growth = growth_of(record)
+        if record is None or growth is None:
+            return []
+        why = "not all topics have them yet"
+        if record.grown:
+            why = find_remains(self._backend, growth, record.grown)
+        if not why:
+            text = f"partitions: {growth.former} -> {growth.partitions}: nothing from before waits any more"
+            return [Change(ChangeKind.END, DEAD, text)]
+        self.growing = (
+            f"the delays grow from {growth.former} to {growth.partitions} partitions: {why}; "
+            "`kafka-pubsub topology apply` ends that afterwards"
+        )
+        return []
+
+    def _end(self) -> None:
+        record = self._catalog.delays()
+        if growth_of(record) is None or record is None:
+            return  # another call has ended it
+        with suppress(NotFound):
+            if self._admin.topic(DEAD).partitions < record.partitions:
+                self._admin.add_partitions(DEAD, record.partitions)
+        self._catalog.put_delays(record.model_copy(update={"over": True}), record)
+
+    def _note_grown(self) -> None:
+        """Notes when ingest had its partitions, from when on publishers learn of them."""
+        record = self._catalog.delays()
+        if record is not None and not record.grown and not record.over:
+            grown = record.model_copy(update={"grown": wall_time(self._backend.clock)})
+            self._catalog.put_delays(grown, record)
+            self._find_end()
 
     def _announce(self, former: int, partitions: int) -> None:
         """Has all routers know of the growth before ingest gets a partition."""
         known = self._catalog.delays()
         if growth_of(known) is None:
-            record = DelayRecord(former=former, partitions=partitions, created=time.time())
+            now = wall_time(self._backend.clock)
+            record = DelayRecord(former=former, partitions=partitions, created=now)
             self._catalog.put_delays(record, known)
         growth = growth_of(self._catalog.delays())
         assert growth is not None
@@ -170,24 +225,47 @@ class Topology:
         return start == 0 and not any(written.values())
 
 
-def _made_with(wanted: WantedTopic, present: int, growth: Growth | None) -> int:
-    """Returns how many partitions a topic is made with: as many as the others have while they grow."""
-    if growth is not None:
-        return growth.former if wanted.name == DEAD else growth.partitions
-    return present if wanted.name == DEAD else wanted.partitions
+class _State(NamedTuple):
+    """How many partitions ingest has, the growth that the catalog names, and whether nothing waits from before it."""
+
+    present: int
+    growth: Growth | None
+    has_ended: bool = False
+
+    @property
+    def lasting(self) -> Growth | None:
+        """The growth that isn't over."""
+        return None if self.has_ended else self.growth
+
+    @property
+    def former(self) -> int:
+        """How many partitions there were before the growth that isn't over."""
+        return self.present if self.lasting is None else self.lasting.former
+
+    def made_with(self, wanted: WantedTopic) -> int:
+        """Returns how many partitions a topic is made with: as many as the others have while they grow."""
+        if wanted.name == DEAD:
+            return self.former
+        return wanted.partitions if self.lasting is None else self.lasting.partitions
+
+    def is_right(self, wanted: WantedTopic, found: int) -> bool:
+        """Returns whether a topic has as many partitions as it should have."""
+        if wanted.name != DEAD:
+            return found == wanted.partitions
+        # It gets its partitions with the end of a growth, which may have been interrupted.
+        return found == self.former or (self.growth is not None and found in self.growth[:2])
 
 
-def _count(wanted: WantedTopic, found: int, present: int, growth: Growth | None) -> list[Change]:
+def _count(wanted: WantedTopic, found: int, state: _State) -> list[Change]:
     """Returns the change of the number of partitions, or why it can't be made."""
-    former = present if growth is None else growth.former
     try:
-        check_growth(former, wanted.partitions, growth)
+        check_growth(state.former, wanted.partitions, state.lasting)
     except (FailedPrecondition, InvalidArgument) as error:
         return [Change(ChangeKind.REFUSED, wanted.name, error.message)]
-    if found == (former if wanted.name == DEAD else wanted.partitions):
+    if state.is_right(wanted, found):
         return []
-    if found != former or wanted.name == DEAD:
-        text = f"has {found} partitions, and the delays have {former}: other tools have changed it"
+    if found != state.former or wanted.name == DEAD:
+        text = f"has {found} partitions, and the delays have {state.former}: other tools have changed it"
         return [Change(ChangeKind.REFUSED, wanted.name, text)]
     text = f"partitions: {found} -> {wanted.partitions}, while messages wait"
     return [Change(ChangeKind.GROW, wanted.name, text)]

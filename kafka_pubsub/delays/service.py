@@ -34,7 +34,7 @@ class DelayRouter(Service):
 
     Its topics are made if they are missing. `tiers` (default: those that the cluster has, else 28) says how long a
     delay may be: 2**tiers - 1 seconds; 12 tiers hold an hour. `partitions` (default: those that the cluster has, else
-    2) is how many routers can work at the same time. `max_rate` (default 20,000) is how many messages this router
+    12) is how many routers can work at the same time. `max_rate` (default 20,000) is how many messages this router
     brings home in a second at most: after a time in which none ran, many are overdue. With `begin_again` (default
     False) a router to which the broker can't say any more how far routers were begins at the start of what is left,
     instead of refusing: nothing is lost, and what was handled last may be delivered again.

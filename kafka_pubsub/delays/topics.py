@@ -46,11 +46,13 @@ _PATIENCE, _LOOK = 5.0, 0.1
 class DelayTopics:
     """The tiers of one cluster."""
 
-    def __init__(self, admin: Admin, catalog: Catalog, *, may_create: bool) -> None:
+    def __init__(
+        self, admin: Admin, catalog: Catalog, *, may_create: bool, partitions: int = PARTITIONS
+    ) -> None:
         self._admin, self._catalog = admin, catalog
         self._may_create = may_create
         # How many tiers and partitions are made unless `make` is told.
-        self._planned = DelayLayout(MOST_TIERS, PARTITIONS)
+        self._planned = DelayLayout(MOST_TIERS, partitions)
 
     def plan(self, tiers: int | None, partitions: int | None) -> None:
         """Says how many are made if the topics are missing, whichever client of this process makes them first."""
@@ -204,8 +206,8 @@ def partitions_of(topic: str, layout: DelayLayout, growth: Growth | None) -> tup
     """Returns how many partitions a topic may have, first how many it is made with."""
     if growth is None or topic == INGEST:
         return (layout.partitions,)
-    if topic == DEAD:
-        return (growth.former,)
+    if topic == DEAD:  # it has all of them when the growth is about to end
+        return growth.former, growth.partitions
     # The tiers get more before ingest does.
     return tuple(each for each in (growth.partitions, growth.former) if each >= layout.partitions)
 

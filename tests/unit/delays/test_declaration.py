@@ -30,7 +30,7 @@ def backend() -> MemoryBackend:
 
 @pytest.fixture
 def topology(backend: MemoryBackend) -> Topology:
-    return Topology(backend.admin, backend.catalog, may_create=True)
+    return Topology(backend, may_create=True)
 
 
 @pytest.fixture
@@ -182,7 +182,7 @@ def test_other_copies_and_settings_that_cannot_be_read_are_said(
 
 def test_a_topic_that_is_made_meanwhile_is_taken_as_it_is(topology: Topology, backend: MemoryBackend) -> None:
     changes = topology.plan(SMALL)
-    Topology(backend.admin, backend.catalog, may_create=True).apply(SMALL)
+    Topology(backend, may_create=True).apply(SMALL)
     topology.plan = lambda declaration: changes  # type: ignore[method-assign]
     assert topology.apply(SMALL) == changes
 
@@ -195,7 +195,7 @@ def test_what_delays_need_wins_over_the_settings_of_the_module() -> None:
 
 def test_nothing_is_made_where_nothing_may_be_made(backend: MemoryBackend) -> None:
     with pytest.raises(FailedPrecondition, match="create=False"):
-        Topology(backend.admin, backend.catalog, may_create=False).apply(SMALL)
+        Topology(backend, may_create=False).apply(SMALL)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_pubsub import PubSub
 from kafka_pubsub.delays.declaration import DelayDeclaration
-from kafka_pubsub.delays.layout import DEAD, INGEST, PARTITIONS, DelayLayout, tier_topic
+from kafka_pubsub.delays.layout import DEAD, INGEST, SMALL_PARTITIONS, DelayLayout, tier_topic
 from kafka_pubsub.delays.plan import ChangeKind
 from kafka_pubsub.delays.service import DelayRouter
 from kafka_pubsub.errors import FailedPrecondition
@@ -25,19 +25,19 @@ def test_a_cluster_whose_delays_have_more_partitions_than_the_default_goes_on(
     ps: PubSub, backend: MemoryBackend
 ) -> None:
     topic = ps.create_topic("orders", partitions=2)
-    ps._cluster.delay_topics.make(TIERS, 2 * PARTITIONS)
+    ps._cluster.delay_topics.make(TIERS, 2 * SMALL_PARTITIONS)
     with DelayRouter(ps) as router:
-        until(lambda: router.health().partitions == 2 * PARTITIONS)
+        until(lambda: router.health().partitions == 2 * SMALL_PARTITIONS)
         ids = [topic.publish(b"%d" % n, ordering_key=f"k{n}", delay=1.1).result(10) for n in range(20)]
         late = topic.publish(b"late", ordering_key="k1", delay=6).result(10)
         assert topic.cancel(late)
         until(lambda: sorted(map(str, bodies(backend))) == sorted(f"b'{n}'" for n in range(20)))
-    assert len({each.split(":")[1] for each in ids}) > PARTITIONS, "all partitions are used"
-    (refused, *others) = ps._cluster.topology.plan(DelayDeclaration(tiers=TIERS))
+    assert len({each.split(":")[1] for each in ids}) > SMALL_PARTITIONS, "all partitions are used"
+    (refused, *others) = ps._cluster.topology.plan(DelayDeclaration(tiers=TIERS, partitions=2))
     assert refused.kind is ChangeKind.REFUSED
-    assert refused.text.endswith(f"declare {2 * PARTITIONS} or a multiple of it")
+    assert refused.text.endswith(f"declare {2 * SMALL_PARTITIONS} or a multiple of it")
     assert {each.text for each in others} == {refused.text}
-    assert ps._cluster.topology.plan(DelayDeclaration(tiers=TIERS, partitions=2 * PARTITIONS)) == []
+    assert ps._cluster.topology.plan(DelayDeclaration(tiers=TIERS, partitions=2 * SMALL_PARTITIONS)) == []
 
 
 @pytest.mark.parametrize("topic", [INGEST, tier_topic(1), DEAD])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.config import Batching, DelayRecord
+from kafka_pubsub.config import Batching
 from kafka_pubsub.delays import role as delay_role
 from kafka_pubsub.delays.declaration import DelayDeclaration
 from kafka_pubsub.delays.homes import Homes
@@ -151,7 +151,7 @@ def test_the_topic_of_dead_letters_keeps_its_number(ps: PubSub, backend: MemoryB
     record = backend.catalog.delays()
     assert record is not None
     assert (record.former, record.partitions) == (2, 6)
-    backend.catalog.put_delays(DelayRecord(former=2, partitions=6, over=True), record)
+    backend.catalog.put_delays(record.model_copy(update={"over": True}), record)
     with pytest.raises(FailedPrecondition, match="has 2 partitions and must have 6"):
         DelayTopics(backend.admin, backend.catalog, may_create=True).make()
 
