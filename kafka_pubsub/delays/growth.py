@@ -8,11 +8,12 @@ or after that. Up to the lower of both times the other one may go on. The commit
 the messages home, so what the other one writes behind it comes home behind them.
 
 Rules
-1. An added partition handles only what is before both times of the one that it succeeds.
-2. A former partition handles only what isn't after both times of each that succeeds it: of equal times the message in
-   the former partition was published first.
+1. An added partition brings home only what is before both times of the one that it succeeds.
+2. A former partition brings home only what isn't after both times of each that succeeds it: of equal times the message
+   in the former partition was published first. Messages whose key stays there, or without a key, don't wait, unless
+   they are behind one that does: so a former partition waits only while there are messages from before.
 3. The log of each reaches the time for which another one waits: its router appends a tick then, as for a message.
-4. Where nothing of this is committed yet, nothing is handled.
+4. Where nothing of this is committed yet, nothing that shares a key goes home.
 5. Publishers may learn of the growth at any time: rules 1 and 2 hold for messages that are sent to either partition.
 6. The growth is over when publishers had time to learn of it, and nothing waits that the former partitions took in by
    then: by the commits and by what lies behind them in the tiers. Then the partitions are free, and may grow again.
@@ -25,12 +26,13 @@ from typing import NamedTuple
 
 from kafka_pubsub.delays.progress import IngestProgress
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
+from kafka_pubsub.log.partitioner import partition_of
 
 __all__ = ["ALONE", "NOTHING_YET", "Growth", "Step", "check_growth"]
 
 
 class Step(NamedTuple):
-    """A partition may handle things before this time; `others_at` is the time that its log has to reach."""
+    """What shares keys may go home before this time; `others_at` is the time that the partition's log has to reach."""
 
     only_before: int
     others_at: int = 0
@@ -55,6 +57,12 @@ class Growth(NamedTuple):
         if partition >= self.former:
             return (partition % self.former,)
         return range(partition + self.former, self.partitions, self.former)
+
+    def shares(self, partition: int, key: bytes | None) -> bool:
+        """Returns whether messages of this key, which came in here, may be in another partition as well."""
+        if key is None:
+            return False
+        return partition >= self.former or partition_of(key, self.partitions) != partition
 
     def step(self, partition: int, commits: Sequence[IngestProgress | None]) -> Step:
         """Returns the step of a partition, by the last commits of the `others`; None: there is none of that one."""

@@ -22,6 +22,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple, cast
 
 from kafka_pubsub.delays.away import AwayHomes
@@ -236,6 +237,8 @@ class DelayRole:
         )
         router = Router(start)
         router.partitions = self.known
+        if self.growth is not None:
+            router.shares = partial(_shares, self.growth, number)
         self.steps.begin(number)
         return DelayTask(self, number, router, writer)
 
@@ -532,6 +535,11 @@ class DelayTask:
         headers += [(DEAD_REASON_HEADER, reason.encode()), *self._ids(message, headers)]
         place = self._number % self._role.dead_partitions
         return NewRecord(DEAD, place, record.key(), record.value(), headers, self._delivered_at)
+
+
+def _shares(growth: Growth, number: int, message: Waiting) -> bool:
+    """Returns whether a message of this partition must be in order with those of other partitions."""
+    return growth.shares(number, message.record.key())
 
 
 def _lost(number: int, beginnings: Sequence[Beginning], topics: Sequence[str]) -> str:

@@ -21,8 +21,9 @@ Rules
    on. That home is `behind`: its own mark is committed too, until the mark of all takes none of its messages for home
    that waits. A request to cancel such a message is set aside with the message: a restart knows of both, or of neither.
 8. Only so much is set aside, for so many homes. Beyond that nothing goes home while the first message may not.
-9. Partitions that share keys walk in step (`growth.py`): nothing is handled at or after `only_before`, and the time of
-   the log goes on for what the others wait for (`others_at`). To the rules above that is a router that is slower.
+9. Partitions that share keys walk in step (`growth.py`): no message of a key that others have (`shares`) goes home at
+   or after `only_before`, nor anything behind it, and the time of the log goes on for what the others wait for
+   (`others_at`). To the rules above that is a router that is slower.
 """
 
 from __future__ import annotations
@@ -94,8 +95,9 @@ class Router:
         self._last_progress: list[IngestProgress | Progress | None] = [start.ingest, *start.tiers]
         for source in start.unstored:
             self._last_progress[source] = None
-        #: Nothing is handled at or after this time: messages of the same keys may be due earlier in other partitions.
+        #: What `shares` its key with other partitions goes home only before this time: more may be due earlier there.
         self.only_before = _NO_LIMIT
+        self.shares: Callable[[Waiting], bool] = _share_all
         #: The time that this log has to reach for those; 0: none.
         self.others_at = 0
         #: How many partitions the caller knows of, which the commits say.
@@ -162,7 +164,12 @@ class Router:
         if self._unwritten.is_due(self.time):
             return True
         heads = [each[0][:2] for each in (self._heads, self._memory.heap) if each]
-        return bool(heads) and min(heads)[0] <= self._latest and min(heads) <= self._bound()
+        if not heads or min(heads)[0] > self.time or min(heads) > self._bound():
+            return False
+        rested = self._memory.heap[:1]
+        return not (
+            rested and rested[0][:2] == min(heads) and rested[0][2] >= 0 and self._waits(rested[0][4])
+        )
 
     def take(
         self, most: int, holds: Callable[[Waiting], bool] | None = None, room: int = _NO_LIMIT
@@ -185,7 +192,7 @@ class Router:
         return moves
 
     def _handle_all(self, most: int, moves: list[Move]) -> None:
-        heads, memory, time = self._heads, self._memory.heap, self._latest
+        heads, memory, time = self._heads, self._memory.heap, self.time
         self._limit = self._bound()
         count = 0
         for _ in range(most):
@@ -197,8 +204,7 @@ class Router:
             head = heads[0] if heads else _NEVER
             if memory and memory[0] < head and not self._hides_message(head, memory[0]):
                 due, offset, order, _, message = memory[0]
-                # The head that isn't known may be the message of a request itself.
-                if due > time or (due, offset) > self._limit or (order < 0 and (due, offset) == self._limit):
+                if self._must_rest(memory[0]):
                     break
                 if order < 0:
                     self._cancel((due, offset), moves)
@@ -265,11 +271,6 @@ class Router:
 
     # -- handling -----------------------------------------------------------------------------------------------
 
-    @property
-    def _latest(self) -> int:
-        """The time up to which things are handled."""
-        return min(self.time, self.only_before - 1)
-
     def _home_before(self) -> int:
         """Returns the time before which all that was read is home; what is read later is due at `time` or after it."""
         first = [head[0] for head in self._heads[:1]]
@@ -315,7 +316,7 @@ class Router:
             return
         elif message.left:
             self._hop(message)
-        elif again or message.target >= 0 or message.due > message.at or self._is_held(message):
+        elif again or message.target >= 0 or message.due > message.at or self._stays(message):
             self._memory.rest(source, message)
         else:
             self._release((message.due, message.offset), message, moves)
@@ -385,6 +386,20 @@ class Router:
         if message.target >= 0:
             return min(self.mark, *self.behind.values())
         return self.behind.get(number_of(message.home or ""), self.mark)
+
+    def _waits(self, message: Waiting) -> bool:
+        return message.due >= self.only_before and self.shares(message)
+
+    def _stays(self, message: Waiting) -> bool:
+        return self._waits(message) or self._is_held(message)
+
+    def _must_rest(self, first: Rested) -> bool:
+        """Whether the first message in memory, or a request to cancel, has to stay there."""
+        due, offset, order, _, message = first
+        if due > self.time or (due, offset) > self._limit:
+            return True
+        # The head that isn't known may be the message of a request itself.
+        return (due, offset) == self._limit if order < 0 else self._waits(message)
 
     def _is_held(self, message: Waiting) -> bool:
         aside = self._memory.aside
@@ -457,3 +472,7 @@ class Router:
 
 def _hold_none(message: Waiting) -> bool:
     return False
+
+
+def _share_all(message: Waiting) -> bool:
+    return True

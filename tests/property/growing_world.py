@@ -40,7 +40,12 @@ class Partition(DelayWorld):
 
     def transact(self, most: int, outcome: str = "stored") -> bool:
         self.router.only_before = self.together.step(self.number).only_before
+        self.router.shares = self.shares
         return super().transact(most, outcome)
+
+    def shares(self, message: Waiting) -> bool:
+        """Whether messages of its key may be in another partition: key 0 stays in the former one."""
+        return self.number > 0 or self.keys[message.offset] > 0
 
     def heal(self) -> None:
         """All goes well again here."""

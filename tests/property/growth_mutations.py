@@ -9,7 +9,7 @@ import pytest
 from kafka_pubsub.delays.growth import ALONE, Growth, Step
 from kafka_pubsub.delays.progress import IngestProgress
 from kafka_pubsub.delays.router import Router
-from kafka_pubsub.delays.values import Key
+from kafka_pubsub.delays.values import Key, Move, Waiting
 from tests.property.growing_world import GrowingWorld
 
 __all__ = ["GROWTHS"]
@@ -150,6 +150,18 @@ def over_by_tiers(patch: Patch) -> None:
     patch.setattr(Growth, "is_drained", is_drained)
 
 
+def due_on_arrival_goes_on(patch: Patch) -> None:
+    """A message that is due as it comes in, or leaves its last tier, doesn't wait for the other partition."""
+    real = Router._handle
+
+    def handle(self: Router, source: int, message: Waiting, moves: list[Move]) -> None:
+        with patch.context() as inner:
+            inner.setattr(self, "only_before", 1 << 63)
+            real(self, source, message, moves)
+
+    patch.setattr(Router, "_handle", handle)
+
+
 GROWTHS = (
     former_goes_on,
     added_goes_on,
@@ -166,4 +178,5 @@ GROWTHS = (
     as_decided,
     over_by_ingest,
     over_by_tiers,
+    due_on_arrival_goes_on,
 )

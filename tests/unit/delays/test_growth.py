@@ -79,3 +79,13 @@ def test_only_multiples_are_taken_and_one_growth_at_a_time() -> None:
         check_growth(2, 7, None)
     with pytest.raises(FailedPrecondition, match="they grow from 2 to 6"):
         check_growth(6, 12, GROWTH)
+
+
+def test_a_message_whose_key_stays_or_without_one_shares_nothing() -> None:
+    for number in range(500):
+        key = f"orders\0{number}".encode()
+        former, present = partition_of(key, GROWTH.former), partition_of(key, GROWTH.partitions)
+        assert GROWTH.shares(former, key) == (present != former)
+        assert present < GROWTH.former or GROWTH.shares(present, key)
+    assert not GROWTH.shares(0, None)
+    assert not GROWTH.shares(4, None)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from kafka_pubsub import PubSub
-from kafka_pubsub.config import Batching
 from kafka_pubsub.delays import role as delay_role
 from kafka_pubsub.delays.declaration import DelayDeclaration
 from kafka_pubsub.delays.homes import Homes
@@ -22,7 +21,7 @@ from kafka_pubsub.delays.topics import DelayTopics
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.log.memory import MemoryBackend
 from kafka_pubsub.log.partitioner import partition_of
-from kafka_pubsub.model import StoredRecord
+from kafka_pubsub.model import NewRecord
 from kafka_pubsub.services.engine import Engine
 from kafka_pubsub.services.metrics import ServiceMetrics
 from tests.support import until
@@ -163,13 +162,12 @@ def moving_key() -> str:
 
 def publish_late(ps: PubSub, key: str, body: bytes, delay: int) -> None:
     """Publishes as a process does that hasn't learnt of the growth."""
-    backend, partition = ps._cluster.backend, partition_of(b"orders\0" + key.encode(), 2)
+    backend, full = ps._cluster.backend, b"orders\0" + key.encode()
+    partition = partition_of(full, 2)
     request = DelayRequest(Homes(backend).address("orders"), None, delay)
-    writer, stored = backend.writer(Batching(), 10**6), list[StoredRecord]()
     headers = [(DELAY_HEADER, encode_request(request))]
-    writer.append(INGEST, body, None, headers, lambda _, record: stored.append(record), partition)
-    until(lambda: writer.poll(0.1) or stored)
-    assert stored[0].partition() == partition
+    writer = backend.transactions("late")
+    writer.transact([NewRecord(INGEST, partition, full, body, headers, 0)], {}, None)
     writer.close()
 
 

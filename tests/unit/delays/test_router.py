@@ -104,3 +104,28 @@ def test_a_head_that_wasnt_written_is_known_once_its_tier_was_read_to_its_end() 
     setting.router.reach_tier(0, 2)  # a marker was all that there was
     setting.tick(6010)
     assert setting.take() == [(TO_HOME, 0), (TO_HOME, 1)]
+
+
+def test_what_shares_its_key_waits_for_other_partitions_and_what_is_behind_it() -> None:
+    setting = Setting()
+    setting.router.shares = lambda message: message.offset % 2 == 1
+    setting.router.only_before = 5030
+    for offset in range(6):
+        setting.publish(5000, 10 * (offset + 1))
+    setting.tick(5100)
+    assert setting.take() == [(TO_HOME, 0), (TO_HOME, 1), (TO_HOME, 2)], "the third shares no key"
+    assert not setting.router.ready
+    assert setting.take() == []
+    setting.router.only_before = 5041
+    assert setting.router.ready
+    assert setting.take() == [(TO_HOME, 3), (TO_HOME, 4)]
+
+
+def test_what_is_due_as_it_comes_in_waits_for_other_partitions_too() -> None:
+    setting = Setting()
+    setting.router.only_before = 5000
+    setting.publish(5000, 0)
+    assert setting.take() == []
+    assert not setting.router.ready
+    setting.router.only_before = 5001
+    assert setting.take() == [(TO_HOME, 0)]
