@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafka_pubsub.delays import homes, messages, role
+from kafka_pubsub.delays import drained, homes, messages, plan, role
 from kafka_pubsub.delays.away import AwayHomes
 from kafka_pubsub.delays.growth import ALONE
 from kafka_pubsub.delays.progress import IngestProgress, parse_ingest
@@ -17,7 +17,13 @@ from kafka_pubsub.errors import BrokerUnavailable, NotFound, PermissionDenied
 from kafka_pubsub.log.memory import MemoryBackend
 from kafka_pubsub.services.trimming import Trimming
 from tests.property.multicast_service_mutations import Mutation
-from tests.unit.delays import test_homes, test_role_beginnings, test_role_growing, test_ticks
+from tests.unit.delays import (
+    test_growth_end,
+    test_homes,
+    test_role_beginnings,
+    test_role_growing,
+    test_ticks,
+)
 from tests.unit.services import test_troubles
 
 __all__ = ["MUTATIONS"]
@@ -109,6 +115,19 @@ def unaware(patch: Patch) -> None:
     patch.setattr(role, "parse_ingest", parse)
 
 
+def ends_at_once(patch: Patch) -> None:
+    """A growth is over as soon as it is asked for, whatever from before waits."""
+    patch.setattr(plan, "find_remains", lambda backend, growth, grown: "")
+
+
+def publishers_know_at_once(patch: Patch) -> None:
+    """What a publisher that hasn't learnt of the growth stores in a former partition isn't from before."""
+    real = drained.find_remains
+    patch.setattr(
+        plan, "find_remains", lambda backend, growth, grown: real(backend, growth, grown - drained.LEARN)
+    )
+
+
 def _begins_again(ps: Any, backend: MemoryBackend) -> None:
     class Quiet:
         text = "begins again at the start of what is left"
@@ -168,5 +187,10 @@ MUTATIONS = [
             still="added",
         ),
     ),
+    Mutation(
+        ends_at_once,
+        test_growth_end.test_a_growth_is_over_when_nothing_from_before_waits_and_another_one_is_possible,
+    ),
+    Mutation(publishers_know_at_once, test_growth_end.test_publishers_have_time_to_learn),
     Mutation(unaware, test_role_growing.test_a_router_that_does_not_know_of_the_growth_begins_nothing),
 ]

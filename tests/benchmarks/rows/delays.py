@@ -29,7 +29,7 @@ from tests.benchmarks.row import Measured, say
 __all__ = ["bare", "router", "waiting"]
 
 #: Delays are uniform from three minutes to 68.
-LAYOUT = DelayLayout(12)
+LAYOUT = DelayLayout(12, 2)
 SHORTEST_MS, LONGEST_MS = 180_000, 4_095_000
 BODY = bytes(100)
 #: Records of a transaction, as the router's.
@@ -87,7 +87,7 @@ def _run(engine: Engine, done: Callable[[], bool]) -> tuple[float, float]:
 @alone()
 def waiting(bootstrap: str, topic: str, messages: int) -> Measured:
     """The memory of a router's process while messages come in and wait, none of them due."""
-    layout = DelayLayout()
+    layout = DelayLayout(partitions=2)
     backend = KafkaBackend(bootstrap)
     if INGEST not in backend.admin.topic_names():
         for name in (topic, *layout.topics, DEAD):

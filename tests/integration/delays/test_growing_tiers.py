@@ -12,14 +12,18 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from kafka_pubsub import PubSub, Topic
+from kafka_pubsub.delays import drained
 from kafka_pubsub.delays.declaration import DelayDeclaration
-from kafka_pubsub.delays.layout import INGEST
+from kafka_pubsub.delays.layout import DEAD, INGEST
+from kafka_pubsub.delays.plan import ChangeKind
 from kafka_pubsub.local.broker import LocalKafka
 from tests.integration.delays.home import Home
+from tests.seeds import DEEP
 from tests.support import until
 
-KEYS = 40
-FORMER, ADDED = DelayDeclaration(tiers=5, partitions=2), DelayDeclaration(tiers=5, partitions=12)
+pytestmark = pytest.mark.slow
+
+FORMER, ADDED = DelayDeclaration(tiers=7, partitions=2), DelayDeclaration(tiers=7, partitions=12)
 
 #: By the id of a message: its key, when it is due in milliseconds, and its number.
 Sent = dict[str, tuple[str, int, int]]
@@ -31,16 +35,37 @@ def ps() -> Iterator[PubSub]:
         yield pubsub
 
 
+class Routers:
+    """Routers in processes of their own."""
+
+    def __init__(self, ps: PubSub) -> None:
+        self._command = [sys.executable, "-m", "kafka_pubsub", "--bootstrap", ps._cluster.backend.address]
+        self.started: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> subprocess.Popen[bytes]:
+        self.started.append(subprocess.Popen([*self._command, "service", "router"]))
+        return self.started[-1]
+
+    def __enter__(self) -> Routers:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for process in self.started:
+            process.kill()
+            process.wait()
+
+
 def publish(topic: Topic, count: int, sent: Sent, first: float, spread: float) -> None:
     """Publishes messages that are due `first` seconds from now at least, in no order."""
     now = datetime.now(UTC).replace(microsecond=0)
     futures = []
+    keys = max(40, count // 100)
     for n in range(len(sent), len(sent) + count):
         at = now + timedelta(seconds=first, milliseconds=n * 7919 % round(spread * 1000))
-        key = f"k{n % KEYS}"
+        key = f"k{n % keys}"
         due = round(at.timestamp() * 1000)
         futures.append((topic.publish(b"%d" % n, ordering_key=key, deliver_at=at), (key, due, n)))
-    topic.flush(60)
+    topic.flush(120)
     sent.update((future.result(), said) for future, said in futures)
 
 
@@ -58,30 +83,37 @@ def judge(home: Home, sent: Sent) -> None:
     assert not wrong, f"out of order: {wrong[0]}: {by_key[wrong[0]]}"
 
 
-def test_partitions_are_added_while_messages_wait_and_routers_are_killed(ps: PubSub) -> None:
+@pytest.mark.parametrize(
+    ("count", "first", "spread", "kills"),
+    [
+        (240, 6, 6, 1),
+        pytest.param(
+            100_000, 45, 60, 2, marks=pytest.mark.skipif(not DEEP, reason="it takes minutes: `just deep`")
+        ),
+    ],
+)
+def test_partitions_are_added_while_messages_wait_and_routers_are_killed(
+    ps: PubSub, monkeypatch: pytest.MonkeyPatch, count: int, first: float, spread: float, kills: int
+) -> None:
+    monkeypatch.setattr(drained, "LEARN", 0.0)
     topic = ps.create_topic("home", partitions=3)
-    ps._cluster.topology.apply(FORMER)
-    command = [sys.executable, "-m", "kafka_pubsub", "--bootstrap", ps._cluster.backend.address]
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start() -> subprocess.Popen[bytes]:
-        started.append(subprocess.Popen([*command, "service", "router"]))
-        return started[-1]
-
-    try:
-        first, second, _ = start(), start(), start()
+    topology = ps._cluster.topology
+    topology.apply(FORMER)
+    with Routers(ps) as routers:
+        for _ in range(3):
+            routers.start()
         until(lambda: ps.delays.routers() == 3)
         home, sent = Home(ps, topic), Sent()
-        publish(topic, 1500, sent, 8, 20)
-        first.kill()
-        start()
-        ps._cluster.topology.apply(ADDED)
+        publish(topic, count, sent, first, spread)
+        routers.started[0].kill()
+        topology.apply(ADDED)
         assert ps._cluster.backend.admin.topic(INGEST).partitions == 12
-        publish(topic, 500, sent, 2, 20)
+        few = min(count // 4, 1000)
+        publish(topic, few, sent, 1, first + spread)
         ps._cluster.delayed.publisher.renew()
-        publish(topic, 500, sent, 2, 20)
-        second.kill()
-        publish(topic, 500, sent, 6, 20)
+        publish(topic, few, sent, 1, first + spread)
+        if kills > 1:
+            routers.started[1].kill()
         places = {message_id.split(":")[1] for message_id in sent}
         assert len(places) > 6, f"all messages came in in the partitions {places}"
         until(lambda: home.count() >= len(sent), f"{len(sent)} messages at home", 240)
@@ -89,7 +121,9 @@ def test_partitions_are_added_while_messages_wait_and_routers_are_killed(ps: Pub
         while time.monotonic() < end:
             home.count()
         judge(home, sent)
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
+        until(lambda: [each.kind for each in topology.plan(ADDED)] == [ChangeKind.END])
+        topology.apply(ADDED)
+        assert ps._cluster.backend.admin.topic(DEAD).partitions == 12
+        later = Sent()
+        publish(topic, 20, later, 0.5, 1)
+        until(lambda: home.count() >= len(sent | later), "messages after the growth")

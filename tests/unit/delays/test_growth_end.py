@@ -36,10 +36,15 @@ from tests.unit.delays.test_role_growing import (
 LARGE = DelayDeclaration(tiers=4, partitions=12)
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def end_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has routers learn of the growth soon, and publishers count as having learnt at once."""
     look_often(monkeypatch)
     monkeypatch.setattr(drained, "LEARN", 0.0)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    end_soon(monkeypatch)
 
 
 def kinds(changes: list[Change]) -> list[ChangeKind]:
@@ -66,8 +71,9 @@ def wait_for_end(topology: Topology) -> None:
 
 
 def test_a_growth_is_over_when_nothing_from_before_waits_and_another_one_is_possible(
-    ps: PubSub, backend: MemoryBackend
+    ps: PubSub, backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    end_soon(monkeypatch)
     ps.create_topic("orders", partitions=2)
     topology = ps._cluster.topology
     topology.apply(SMALL)
@@ -106,6 +112,7 @@ def test_the_end_and_the_next_growth_are_one_call(ps: PubSub, backend: MemoryBac
 def test_publishers_have_time_to_learn(
     ps: PubSub, backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    end_soon(monkeypatch)
     ps.create_topic("orders", partitions=1)
     topology, key = ps._cluster.topology, moving_key()
     topology.apply(SMALL)
