@@ -33,7 +33,7 @@ Examples:
     multiple=True,
     metavar="NAME",
     help="publish, pull, handler, stuck, latency, memory, kill, nacks, nacks_default, nacks_1000, failing, parked, "
-    "parked_keys, members, exactly_once, delays, lateness, waiting, lanes_urgent, "
+    "parked_keys, members, exactly_once, delays, lateness, waiting, routers, growing, lanes_urgent, "
     "lanes_few, lanes_many, lanes_rate, lanes_classes, ends, pauses, apps, push, observed, multicast, "
     "multicast_in_turn, multicast_latency, multicast_locality, multicast_new_topics, home_away, "
     "start or workers; can be repeated.",

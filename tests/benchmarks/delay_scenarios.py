@@ -86,8 +86,60 @@ def _waiting(quick: bool) -> Scenario:
     )
 
 
+def _routers(quick: bool) -> Scenario:
+    size: dict[str, Parameter] = {"messages": 2_000 if quick else 200_000, "wait": 10.0 if quick else 60.0}
+    return Scenario(
+        "routers",
+        "Three routers on twelve partitions",
+        f"{size['messages']:,} messages of 100 bytes, 1000 keys, all due at one time; until all are home",
+        {"rate": "messages/s", "idle": "routers without work"},
+        [
+            Row("three", "3 routers", f"{_ROWS}routers:shared", True, "one", {**size, "routers": 3}),
+            Row("one", "1 router", f"{_ROWS}routers:shared", True, parameters={**size, "routers": 1}),
+        ],
+        [
+            Target("none idle", "three", "idle", at_most=0),
+            Target("together at least as fast as one", "three", "rate", at_least=1.0, beside="one"),
+        ],
+    )
+
+
+def _growing(quick: bool) -> Scenario:
+    size: dict[str, Parameter] = {
+        "messages": 400 if quick else 100_000,
+        "first": 8.0 if quick else 60.0,
+        "spread": 4.0 if quick else 60.0,
+        "later": 100 if quick else 2_000,
+    }
+    return Scenario(
+        "growing",
+        "The delays get 12 partitions instead of 2 while messages wait",
+        f"{size['messages']:,} messages wait, of three routers two are killed, {size['later']:,} messages come after "
+        "the growth and are due meanwhile; lateness by a plain consumer of committed records",
+        {
+            "lost": "lost",
+            "doubled": "doubled",
+            "early": "early",
+            "disordered": "keys out of order",
+            "apply_s": "apply s",
+            "last_s": "last late s",
+            "p50_ms": "p50 ms",
+            "p99_ms": "p99 ms",
+            "newer_p50_ms": "newer p50 ms",
+            "newer_p99_ms": "newer p99 ms",
+        },
+        [Row("ours", "kafka_pubsub", f"{_ROWS}routers:growing", True, parameters=size)],
+        [
+            Target(f"nothing {name}", "ours", name, at_most=0)
+            for name in ("lost", "doubled", "early", "disordered")
+        ],
+    )
+
+
 ALL: Final[Mapping[str, Callable[[bool], Scenario]]] = {
     "delays": _delays,
     "lateness": _lateness,
     "waiting": _waiting,
+    "routers": _routers,
+    "growing": _growing,
 }
