@@ -27,6 +27,7 @@ def ps() -> Iterator[PubSub]:
 
 def test_what_was_due_during_a_downtime_comes_at_once(ps: PubSub) -> None:
     """Also if the router that starts finds nothing but that one message, stored long ago."""
+    ps._cluster.delay_topics.make(partitions=2)
     topic = ps.create_topic("home", partitions=1)
     topic.publish(b"due", delay=DOWNTIME - 1).result(30)
     cancelled = topic.publish(b"cancelled", delay=600).result(30)
@@ -54,7 +55,7 @@ def test_few_ticks_are_written_while_messages_wait(ps: PubSub) -> None:
 
 def test_a_broker_that_stamps_nothing_is_refused_and_mended(ps: PubSub) -> None:
     topic, admin = ps.create_topic("home", partitions=1), ps._cluster.backend.admin
-    with DelayRouter(ps, tiers=3) as router:
+    with DelayRouter(ps, tiers=3, partitions=2) as router:
         router.wait_until_running()
     admin.update_topic(INGEST, {"message.timestamp.type": "CreateTime"})
     topic.publish(b"unstamped", delay=0.5).result(30)

@@ -66,7 +66,7 @@ def test_partitions_are_added_while_messages_wait_and_routers_are_killed(
         until(lambda: [each.kind for each in topology.plan(ADDED)] == [ChangeKind.END])
         topology.apply(ADDED)
         assert admin.topic(DEAD).partitions == 12
-        publish(topic, 40, sent, 0.5, 1)
+        publish(topic, 40, sent, 2, 1)
         until(lambda: home.count() >= len(sent), "messages after the growth")
         end = time.monotonic() + 0.5
         while time.monotonic() < end:

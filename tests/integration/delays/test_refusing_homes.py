@@ -19,6 +19,7 @@ def test_only_messages_that_are_too_large_by_themselves_become_dead_letters() ->
     """All are due at the same time, so they go home in few transactions."""
     noise = random.Random(1)
     with LocalKafka() as broker, PubSub(broker.bootstrap) as ps:
+        ps._cluster.delay_topics.make(partitions=2)
         topic = ps.create_topic("home", partitions=1)
         large = [topic.publish(noise.randbytes(LIMIT), delay=0.5).result(30) for _ in range(LARGE)]
         ids = [topic.publish(noise.randbytes(2_000), ordering_key="k", delay=0.5) for _ in range(COUNT)]

@@ -53,7 +53,7 @@ def test_rows_arrive_when_they_are_due_once_with_what_they_have(
         sub = ps.create_subscription("all", "home", message_ordering=True)
         with pytest.raises(FailedPrecondition, match="start `kafka-pubsub service router`"):
             write_all()
-        with DelayRouter(ps), sub.pull(handle):
+        with DelayRouter(ps, partitions=2), sub.pull(handle):
             topic.publish(b"lane", priority=7, delay=0.1).result(30)
             write_all()
             # Spark writes a row again after a failure; both come home under one id.
