@@ -336,12 +336,6 @@ def test_levels_of_loggers_are_shown_and_set(client: TestClient) -> None:
     assert client.put(f"/admin/loggers/{name}?scope=cluster", json={"level": "INFO"}).status_code == 400
 
 
-def test_a_path_tells_its_methods(client: TestClient) -> None:
-    answer = client.options("/connectors")
-    assert answer.status_code == 200
-    assert answer.headers["allow"] == "GET, OPTIONS, POST"
-
-
 def test_a_page_that_gave_this_machine_a_name_gets_nothing(client: TestClient) -> None:
     for host, status in (("evil.example:8083", 403), ("localhost:8083", 200), ("[::1]:8083", 200)):
         assert client.get("/connectors", headers={"host": host}).status_code == status
