@@ -56,7 +56,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Server:
-    """A server under test: `ask(method, path, content, headers)`, and what words mean there.
+    """A server under test: `ask(method, path, content, headers)`, and the meaning of words there.
 
     `hidden`: names in lists of connectors that don't count. `more`: keys that its answers may have besides.
     """
@@ -91,7 +91,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Difference:
-    """What our worker answers otherwise, in which steps, and why."""
+    """Another answer of our worker, in which steps, and why."""
 
     steps: Sequence[str]
     reason: str
@@ -108,13 +108,13 @@ def steps() -> list[Step]:
 
 
 def differences() -> list[Difference]:
-    """Returns what our worker does otherwise."""
+    """Returns the differences of our worker."""
     rows = json.loads((FOLDER / "differences.json").read_text())["differences"]
     return [Difference(row.pop("steps"), row.pop("reason"), row) for row in rows]
 
 
 def run(server: Server, wanted: Sequence[Step], otherwise: Sequence[Difference] = ()) -> list[str]:
-    """Asks all steps; returns what is wrong, also a difference that isn't there."""
+    """Asks all steps; returns each failure, also a difference that isn't there."""
     changes = {name: each.changes for each in otherwise for name in each.steps}
     wrong: list[str] = []
     for step in wanted:
@@ -130,7 +130,7 @@ def run(server: Server, wanted: Sequence[Step], otherwise: Sequence[Difference] 
 
 
 def problems(server: Server, step: Step, answer: Answer) -> list[str]:
-    """Returns what is wrong with an answer."""
+    """Returns the failures of an answer."""
     if step.other and not problems(server, replace(step, **step.other, other={}), answer):
         return []
     wrong = [] if answer.status == step.status else [f"status {answer.status}, wanted {step.status}"]

@@ -1,4 +1,4 @@
-"""The comparison finds what is wrong, and the known differences are told on the page."""
+"""The comparison finds each failure, and the known differences are told on the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On a real broker: the steps at a stock Kafka Connect and at a worker of ours, and what `deploy/connect` promises."""
+"""On a real broker: the steps at a stock Kafka Connect and at a worker of ours, and `deploy/connect` in use."""
 
 from __future__ import annotations
 

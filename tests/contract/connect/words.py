@@ -1,4 +1,4 @@
-"""What the words in the steps mean at a stock Kafka Connect and at our worker."""
+"""The meaning of the words in the steps, at a stock Kafka Connect and at our worker."""
 
 from __future__ import annotations
 
