@@ -99,8 +99,16 @@ class StockConnect:
         self.close()
 
     def ask(self, method: str, path: str, content: bytes | None, headers: Mapping[str, str]) -> Answer:
-        """Asks its REST interface."""
-        return asking(self.port, method, path, content, headers)
+        """Asks its REST interface, again while it is in a rebalance, which it tells by 409."""
+        answer = Answer(0, None)
+
+        def is_answered() -> bool:
+            nonlocal answer
+            answer = asking(self.port, method, path, content, headers)
+            return answer.status != 409 or "Cannot complete request" not in answer.value["message"]
+
+        until(is_answered, f"{method} {path} without a rebalance", PATIENCE)
+        return answer
 
     def close(self) -> None:
         """Ends the process."""
