@@ -46,11 +46,15 @@ class _Endpoint:
         self.got: list[_Got] = []
         self._thread = LoopThread()
         stack.callback(self._thread.close)
-        self._runner = web.ServerRunner(web.Server(self._answer, access_log=None))
-        self._wait(self._runner.setup())
+        self._runner: web.ServerRunner
+        self._wait(self._begin())
         stack.callback(lambda: self._wait(self._runner.cleanup()))
-        self._wait(web.TCPSite(self._runner, "127.0.0.1", 0).start())
         self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+
+    async def _begin(self) -> None:
+        self._runner = web.ServerRunner(web.Server(self._answer, access_log=None))
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
 
     def _wait(self, work: Coroutine[object, object, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._thread.loop).result(PATIENCE_S)
