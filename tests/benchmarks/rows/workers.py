@@ -92,13 +92,13 @@ class _Team:
         }
         told = {"KAFKA_PUBSUB_HISTORY": str(histories)}
         self.workers = [WorkerProcess(bootstrap, self.folder, stack, told) for _ in range(WORKERS)]
-        _until(lambda: all(each.ask("/connectors") == ["sequencer"] for each in self.workers), "all answer")
+        _until(lambda: all(each.state("sequencer") == "RUNNING" for each in self.workers), "all answer")
         began = time.monotonic()
-        self.workers[0].ask("/connectors", "POST", {"name": "hook", "config": self.config})
-        _until(lambda: all(each.state("hook") == "RUNNING" for each in self.workers), "all RUNNING")
+        self.workers[0].ask("/connectors", "POST", {"name": topic, "config": self.config})
+        _until(lambda: all(each.state(topic) == "RUNNING" for each in self.workers), "all RUNNING")
         #: Seconds until the connector ran on all three.
         self.made_s = time.monotonic() - began
-        _until(lambda: self.workers[1].tasks("hook") == WORKERS, "all are members")
+        _until(lambda: self.workers[1].tasks(topic) == WORKERS, "all are members")
 
     @contextmanager
     def publishing(self) -> Iterator[None]:
@@ -170,7 +170,7 @@ def change(bootstrap: str, topic: str) -> Measured:
             _until(lambda: len(team.endpoint.keys("/first", 0.0)) == KEYS, "all keys are pushed")
             began = time.monotonic()
             changed = {**team.config, "url": f"{team.endpoint.url}/second"}
-            team.workers[0].ask("/connectors/hook/config", "PUT", changed)
+            team.workers[0].ask(f"/connectors/{topic}/config", "PUT", changed)
             _until(lambda: len(team.endpoint.keys("/second", began)) == KEYS, "all keys are at the new URL")
             time.sleep(BEFORE_S)
         team.settle()
