@@ -144,6 +144,8 @@ class DelayRole:
         # When a message was first longer than the tiers; None: none was, or a minute ago.
         self._longer_since: float | None = None
         self.partitions, self.growth = partitions, growth
+        # Whether there were more partitions than we know of.
+        self._is_refused = False
         #: Of how many partitions this router knows, which its commits say.
         self.known = partitions if growth is None else growth.partitions
         self.steps = Steps(growth, self._commits_of, self._count_partitions)
@@ -179,7 +181,8 @@ class DelayRole:
     def _look(self) -> None:
         self._look_at = time.monotonic() + (_LOOK if self.growth is None else _LOOK_AGAIN)
         more = tiers_of(self._backend.admin.topic_names()) > self._tiers
-        grown = self._count_partitions() != self.partitions
+        # Before a growth the catalog is enough; a broker that is away answers nothing else either.
+        grown = (self.growth is not None or self._is_refused) and self._count_partitions() != self.partitions
         self._has_changed = more or grown or growth_of(self._backend.catalog.delays()) != self.growth
 
     def _count_partitions(self) -> int:
@@ -222,6 +225,7 @@ class DelayRole:
                 f"{len(tiers)}: it looks again"
             )
         if max(said.partitions, number + 1) > self.known:
+            self._is_refused = True
             self._look_at = min(self._look_at, time.monotonic() + _LOOK_AGAIN)
             raise FailedPrecondition(
                 f"{self.name}: partition {number}: there are {max(said.partitions, number + 1)} partitions, and this "

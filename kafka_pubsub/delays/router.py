@@ -95,9 +95,10 @@ class Router:
         self._last_progress: list[IngestProgress | Progress | None] = [start.ingest, *start.tiers]
         for source in start.unstored:
             self._last_progress[source] = None
-        #: What `shares` its key with other partitions goes home only before this time: more may be due earlier there.
+        #: Which messages share their key with other partitions; None: none, and the commits say nothing for those.
+        self.shares: Callable[[Waiting], bool] | None = None
+        #: Those go home only before this time: more may be due earlier in other partitions.
         self.only_before = _NO_LIMIT
-        self.shares: Callable[[Waiting], bool] = _share_all
         #: The time that this log has to reach for those; 0: none.
         self.others_at = 0
         #: How many partitions the caller knows of, which the commits say.
@@ -388,7 +389,7 @@ class Router:
         return self.behind.get(number_of(message.home or ""), self.mark)
 
     def _waits(self, message: Waiting) -> bool:
-        return message.due >= self.only_before and self.shares(message)
+        return self.shares is not None and message.due >= self.only_before and self.shares(message)
 
     def _stays(self, message: Waiting) -> bool:
         return self._waits(message) or self._is_held(message)
@@ -433,9 +434,10 @@ class Router:
         said = self._settled[source]
         if not isinstance(said, IngestProgress):
             return said
-        before, behind, known = self._home_before(), self._marks_behind(), self.partitions
+        before, reached, known = self._step()
+        behind = self._marks_behind()
         return said._replace(
-            mark=self.mark, behind=behind, home_before=before, reached=self.time, partitions=known
+            mark=self.mark, behind=behind, home_before=before, reached=reached, partitions=known
         )
 
     def _progress_of(self, source: int, position: int) -> IngestProgress | Progress:
@@ -443,8 +445,12 @@ class Router:
         if source != _INGEST:
             return Progress(position, handled)
         time, behind = self._time_at(position), self._marks_behind()
-        step = self._home_before(), self.time, self.partitions
-        return IngestProgress(position, handled, self.mark, time, len(self.tiers), behind, *step)
+        return IngestProgress(position, handled, self.mark, time, len(self.tiers), behind, *self._step())
+
+    def _step(self) -> tuple[int, int, int]:
+        """Returns what the commits say for others; times only if they share keys, or each tick would be a commit."""
+        times = (0, 0) if self.shares is None else (self._home_before(), self.time)
+        return *times, self.partitions
 
     def _time_at(self, position: int) -> int:
         """Returns the time at a position of ingest: if a message lies there, the time of its arrival."""
@@ -472,7 +478,3 @@ class Router:
 
 def _hold_none(message: Waiting) -> bool:
     return False
-
-
-def _share_all(message: Waiting) -> bool:
-    return True

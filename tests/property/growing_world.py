@@ -40,7 +40,8 @@ class Partition(DelayWorld):
 
     def transact(self, most: int, outcome: str = "stored") -> bool:
         self.router.only_before = self.together.step(self.number).only_before
-        self.router.shares = self.shares
+        growing = self.together.growth is not None and not self.together.is_over
+        self.router.shares = self.shares if growing else None
         return super().transact(most, outcome)
 
     def shares(self, message: Waiting) -> bool:
