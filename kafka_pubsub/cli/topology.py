@@ -32,7 +32,7 @@ FILE = click.option(
     ],
 )
 def topology() -> None:
-    """Make and check the topics of delayed delivery from one declaration.
+    """Make and check the topics of delays from one declaration.
 
     The declaration has the fields tiers, partitions, replication and settings; each may be left out.
     """

@@ -68,7 +68,7 @@ _LOOK = 0.2
 )
 @click.pass_obj
 def worker(session: Session, file: Path, grace: float, http: str | None, insecure: bool) -> None:
-    """Run the apps, connectors and services that a file names, until Ctrl-C or SIGTERM.
+    """Run the apps, connectors and services of a file.
 
     Each unit has a client and threads of its own. One that fails is started again after a pause that grows up to a
     minute, and the others go on. SIGTERM drains all of them. SIGHUP reads the file again: units that are new, gone or

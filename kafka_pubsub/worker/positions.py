@@ -43,7 +43,7 @@ def move_positions(
     backend: Backend,
     subscriptions: Iterable[str],
     wanted: Mapping[TopicPartition, int | None] | None,
-    patience: float = 5.0,
+    patience: float = 15.0,
 ) -> None:
     """Moves positions; raises `FailedPrecondition` while members receive, `InvalidArgument` for what isn't there.
 

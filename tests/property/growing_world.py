@@ -31,7 +31,7 @@ class Partition(DelayWorld):
         self.keys: dict[int, int] = {}
         self.numbers: dict[int, int] = {}
         super().__init__(in_step=in_step, room=room)
-        # What it waits for may be late as well.
+        # The part that it waits for may be late as well.
         self.moment = 2 * MOMENT + (0 if in_step else PACE.beat)
 
     def _publish(self, due: int | None, delay: int | None, state: str) -> None:
@@ -94,9 +94,9 @@ class GrowingWorld:
         #: None: the partition wasn't added yet; over: nothing waits in the former one any more.
         self.growth: Growth | None = None
         self.is_over = False
-        # What was due by then may be home already, by a clock that is ahead of those of the added partitions.
+        # Messages that were due by then may be home already, by a clock that is ahead of those of the added partitions.
         self._grown_at = 0
-        # The partition, due time and offset of what is home, in the order in which that was written.
+        # The partition, due time and offset of the messages that are home, in the order in which they were written.
         self.home: list[tuple[int, int, int]] = []
         self.parts: list[Partition] = []
         self.parts = [Partition(number, self, in_step=in_step, room=room) for number in range(1 + added)]

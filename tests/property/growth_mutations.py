@@ -49,12 +49,12 @@ def added_goes_on(patch: Patch) -> None:
 
 
 def by_what_is_home(patch: Patch) -> None:
-    """What the other partition hasn't read yet doesn't count."""
+    """Messages that the other partition hasn't read yet don't count."""
     change_commits(patch, lambda said: said._replace(reached=1 << 63))
 
 
 def by_what_was_read(patch: Patch) -> None:
-    """What the other partition has read, and what isn't home, doesn't count."""
+    """Messages that the other partition has read, and that aren't home, don't count."""
     change_commits(patch, lambda said: said._replace(home_before=1 << 63))
 
 
@@ -83,7 +83,7 @@ def tick_at_equal_times(patch: Patch) -> None:
 
 
 def heads_as_read(patch: Patch) -> None:
-    """What lies in tiers and wasn't read yet counts as home."""
+    """Messages in tiers that weren't read yet count as home."""
     real = Router._home_before
 
     def home_before(self: Router) -> int:
@@ -95,7 +95,7 @@ def heads_as_read(patch: Patch) -> None:
 
 
 def change_home_before(patch: Patch, without: str) -> None:
-    """Commits when what is left is home, without one of the places where messages wait."""
+    """Commits when all is home but for the messages in a place where some wait."""
 
     def home_before(self: Router) -> int:
         places: dict[str, list[list[Key]]] = {
@@ -110,22 +110,22 @@ def change_home_before(patch: Patch, without: str) -> None:
 
 
 def heads_left_out(patch: Patch) -> None:
-    """What came in, or is at the head of a tier, counts as home."""
+    """Messages that came in, or are at the head of a tier, count as home."""
     change_home_before(patch, "heads")
 
 
 def memory_left_out(patch: Patch) -> None:
-    """What waits in memory counts as home."""
+    """Messages that wait in memory count as home."""
     change_home_before(patch, "memory")
 
 
 def aside_left_out(patch: Patch) -> None:
-    """What is set aside for its home counts as home."""
+    """Messages that are set aside for their home count as home."""
     change_home_before(patch, "aside")
 
 
 def as_decided(patch: Patch) -> None:
-    """What the other router has decided counts, stored or not."""
+    """The other router's decisions count, stored or not."""
 
     def committed(self: GrowingWorld, number: int) -> IngestProgress | None:
         said = self.parts[number].router._progress_of(0, 0)

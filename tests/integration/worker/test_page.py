@@ -32,7 +32,7 @@ def stuck() -> Iterator[Stuck]:
 
 @pytest.fixture(scope="module")
 def looked_at() -> Iterator[Stuck]:
-    """What tests that change nothing share."""
+    """Shared by tests that change nothing."""
     with serve_stuck() as world:
         yield world
 

@@ -30,10 +30,11 @@ def test_plan_apply_and_check(run: CommandLine, declared: str) -> None:
 
 
 def test_what_is_refused_fails_with_what_to_do(run: CommandLine, declared: str) -> None:
+    Path(declared).write_text('{"tiers": 2, "partitions": 5}')
     run("topology", "apply", "--file", declared)
     failed = run("topology", "apply")
     assert failed.exit_code == 1
-    assert "declare partitions=1" in failed.stderr
+    assert "12 isn't a multiple of the present 5" in failed.stderr
 
 
 def test_render_prints_for_each_tool(run: CommandLine, declared: str) -> None:

@@ -37,7 +37,7 @@ def settings_for(url: int) -> ConnectorSettings:
 
 
 class ToldWorker(Worker):
-    """A worker that notes what it is told, and runs nothing."""
+    """A worker that notes its units, and runs nothing."""
 
     def __init__(self) -> None:
         super().__init__(lambda name, settings: None, grace=1)  # type: ignore[arg-type,return-value]

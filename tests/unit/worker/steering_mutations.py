@@ -42,7 +42,7 @@ def states_of_the_file_are_its_own(patch: Patch) -> None:
 
 
 def a_record_without_settings_is_a_connector(patch: Patch) -> None:
-    """What was said of a unit that left the file makes a connector."""
+    """The record of a unit that left the file makes a connector."""
     merge = steering.merge
 
     def merged(file: File, records: Records) -> dict[str, Wanted]:

@@ -1,4 +1,4 @@
-"""Connectors are found by entry points, and say what is wrong with each of their settings."""
+"""Connectors are found by entry points, and name each wrong setting."""
 
 from __future__ import annotations
 

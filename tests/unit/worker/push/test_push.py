@@ -32,7 +32,7 @@ SECRET = "whsec_" + base64.b64encode(b"s" * 32).decode()
 
 
 class Request(NamedTuple):
-    """What the endpoint got."""
+    """The requests that the endpoint got."""
 
     headers: dict[str, str]
     body: bytes

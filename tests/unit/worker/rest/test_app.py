@@ -1,4 +1,4 @@
-"""The REST interface of a worker over the in-memory Kafka: what Kafka Connect's tools ask, and what they get."""
+"""The REST interface of a worker over the in-memory Kafka: the requests of Kafka Connect's tools, and their answers."""
 
 from __future__ import annotations
 
