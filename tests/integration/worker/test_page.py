@@ -1,4 +1,4 @@
-"""The operator's page in a real browser: what is stuck and what frees it, by keyboard, on a phone, in the dark."""
+"""The operator's page in a real browser: each button frees its trouble, by keyboard, on a phone, in the dark."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def stuck() -> Iterator[Stuck]:
 
 @pytest.fixture(scope="module")
 def looked_at() -> Iterator[Stuck]:
-    """Shared by tests that change nothing."""
+    """A worker that tests share which change nothing."""
     with serve_stuck() as world:
         yield world
 

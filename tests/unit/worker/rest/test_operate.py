@@ -1,4 +1,4 @@
-"""What the page asks and orders: what is stuck and why, released, replayed and purged, over the in-memory Kafka."""
+"""The page's questions and orders over the in-memory Kafka: release, replay, purge, and why something is stuck."""
 
 from __future__ import annotations
 
