@@ -21,7 +21,7 @@ Patch = pytest.MonkeyPatch
 
 
 def names_are_trusted(patch: Patch) -> None:
-    """An address is checked only in the URL, and not the one that a name leads to."""
+    """An address is checked only in the URL, and not where a name leads."""
     patch.setattr(Reach, "open_socket", lambda self, found: socket.socket(*found[:3]))
 
 

@@ -1,4 +1,4 @@
-"""What an endpoint's answer means for a message."""
+"""The meaning of an endpoint's answer for a message."""
 
 from __future__ import annotations
 

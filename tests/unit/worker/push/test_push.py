@@ -1,4 +1,4 @@
-"""A push against a real HTTP server in this process, over the in-memory Kafka: what becomes of each message."""
+"""A push against a real HTTP server in this process, over the in-memory Kafka: the end of each message."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SECRET = "whsec_" + base64.b64encode(b"s" * 32).decode()
 
 
 class Request(NamedTuple):
-    """The requests that the endpoint got."""
+    """A request at the endpoint."""
 
     headers: dict[str, str]
     body: bytes
