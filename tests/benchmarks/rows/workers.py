@@ -126,7 +126,7 @@ class _Team:
 
 
 def kill(bootstrap: str, topic: str) -> Measured:
-    """SIGKILL of a worker of three: the longest time without a message of a key, and the history checker's judgement."""
+    """SIGKILL of one of three workers: the longest time without a message of a key, and how its history is judged."""
     with ExitStack() as stack:
         team = _Team(bootstrap, topic, stack)
         driver = HistoryFile(team.histories / "driver.jsonl", role="driver", topic=topic)
