@@ -244,7 +244,8 @@ class DelayRole:
         if self.growth is not None:
             router.shares = partial(_shares, self.growth, number)
         self.steps.begin(number)
-        return DelayTask(self, number, router, writer)
+        unread = any(each.end > (each.committed.offset or each.start) for each in beginnings)
+        return DelayTask(self, number, router, writer, unread=unread)
 
     def _time_of_tiers(self, number: int, beginnings: Sequence[Beginning]) -> int:
         """Returns when the last records of the tiers were written there, by the time of the log; 0: there are none."""
@@ -289,11 +290,14 @@ def _note(work: Work) -> _Note:
 
 
 class DelayTask:
-    """One partition."""
+    """One partition. `unread`: its logs hold records that no stored work has handled."""
 
-    def __init__(self, role: DelayRole, number: int, router: Router, writer: str) -> None:
+    def __init__(
+        self, role: DelayRole, number: int, router: Router, writer: str, *, unread: bool = False
+    ) -> None:
         self.router = router
         self._role, self._number, self._writer = role, number, writer
+        self._unread = unread
         # When something was last appended or asked for, by the engine's clock.
         self._now = 0
         self._commit_at = time.monotonic() + _COMMIT_S
@@ -424,7 +428,9 @@ class DelayTask:
         counts, self._counts = self._counts, Counter()
         positions = self._positions(named=named)
         note = _Note(offsets, counts, self.router.last_ingest())
-        return Work(records, positions, note, self.router.waits_for_homes) if positions else None
+        # That our id was stored proves nothing of records that were refused before, and come again.
+        waits = self.router.waits_for_homes or (named and self._unread)
+        return Work(records, positions, note, waits) if positions else None
 
     def _positions(self, *, named: bool = False) -> Mapping[int, Committed]:
         """The positions that have changed; with `named` that of ingest, which names us, in any case."""

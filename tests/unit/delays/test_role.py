@@ -15,13 +15,16 @@ from kafka_pubsub.delays import role as delay_router
 from kafka_pubsub.delays.declaration import DelayDeclaration
 from kafka_pubsub.delays.layout import DEAD, GROUP, INGEST, DelayLayout, tier_topic
 from kafka_pubsub.delays.records import DELAY_HEADER, DelayRequest, encode_request
+from kafka_pubsub.delays.role import DelayRole
 from kafka_pubsub.delays.service import DelayRouter
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.log.memory import FaultPlan, MemoryBackend, RequestOutcome, Step
 from kafka_pubsub.log.ports import Backend
-from kafka_pubsub.model import StoredRecord, TopicPartition
+from kafka_pubsub.model import Committed, StoredRecord, TopicPartition
 from kafka_pubsub.services import engine
 from kafka_pubsub.services.lifecycle import ServiceState
+from kafka_pubsub.services.metrics import ServiceMetrics
+from kafka_pubsub.services.role import Beginning
 from tests.support import until
 
 TIERS = 5
@@ -421,6 +424,20 @@ def test_a_transaction_that_was_stored_without_an_answer_leaves_nothing_wrong() 
             until(lambda: router.health().error != "", "what is wrong")
             until(lambda: router.health().ok, "nothing wrong any more", 20)
         assert bodies(backend) == [b"x"]
+
+
+@pytest.mark.parametrize("unread", [True, False])
+def test_a_name_that_is_stored_says_nothing_of_records_that_come_again(
+    ps: PubSub, backend: MemoryBackend, unread: bool
+) -> None:
+    ps._cluster.topology.apply(DelayDeclaration(tiers=1, partitions=1))
+    role = DelayRole(backend, 1, 1, ServiceMetrics())
+    end = 7 if unread else 3
+    beginnings = [Beginning(Committed(3, ""), 0, end), Beginning(Committed(0, ""), 0, 0)]
+    task = role.begin(role.topics, 0, beginnings, "writer")
+    named = task.work(100, 100)
+    assert named is not None
+    assert (named.records, named.waits) == ((), unread)
 
 
 class RefusedTick(FaultPlan):
