@@ -1,7 +1,8 @@
 """Topics and groups of the cluster, by Kafka's admin requests.
 
 Rules
-1. The handle is made at the first call and shared by all threads (librdkafka's is thread-safe).
+1. The handle is made at the first call and shared by all threads (librdkafka's is thread-safe). Where it may be at
+   fault that no answer comes, the next call makes another one; a handle is closed when no call uses it any more.
 2. When `create_topic` returns, the topic can be written and read: all its partitions have leaders. When
    `delete_topic` returns, the topic is gone.
 3. A group's offsets are read `require_stable`: the request waits for a position inside an open transaction.
@@ -13,6 +14,7 @@ import concurrent.futures
 import contextlib
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -83,9 +85,11 @@ class KafkaAdmin(Admin):
         self._lock = threading.Lock()
         # None until the first call: a process may fork before.
         self._client: AdminClient | None = None
-        self._calls, self._closed = 0, False
+        # How many calls use each handle.
+        self._calls: Counter[AdminClient] = Counter()
+        self._closed = False
         self.ends = ReadableEnds(handles, self._connect, self._let_go)
-        self._members = GroupMembers(handles, deadline, self._ask_here, self._wait)
+        self._members = GroupMembers(handles, deadline, self._ask_here, self._wait, self._replace)
         # When this client last made the topic, or a broker confirmed that it exists.
         self._made: dict[str, float] = {}
 
@@ -365,7 +369,7 @@ class KafkaAdmin(Admin):
         """Closes the handle, with librdkafka's threads; a call that is running closes it when it returns."""
         self._closed = True
         self.ends.close()
-        self._let_go(0)
+        self._replace()
 
     # -- parts -----------------------------------------------------------------------------------------------
 
@@ -374,7 +378,7 @@ class KafkaAdmin(Admin):
         with self._lock:
             if self._client is None:
                 self._client = self._handles.admin(self._trouble.note)
-            self._calls += 1
+            self._calls[self._client] += 1
             return self._client
 
     def ask(
@@ -425,17 +429,32 @@ class KafkaAdmin(Admin):
             return answer
         finally:
             self._handles.reached = self._trouble.reached
-            self._let_go(1)
+            self._let_go(client)
 
-    def _let_go(self, calls: int) -> None:
+    def _replace(self) -> None:
+        """Has the next call make another handle."""
+        with self._lock:
+            client, self._client = self._client, None
+            is_idle = client is not None and not self._calls[client]
+        if client is not None and is_idle:
+            self._close(client)
+
+    def _let_go(self, client: AdminClient) -> None:
+        with self._lock:
+            self._calls[client] -= 1
+            if self._calls[client]:
+                return
+            if self._closed and client is self._client:
+                self._client = None
+            if client is self._client:
+                return
+        self._close(client)
+
+    def _close(self, client: AdminClient) -> None:
         # Python's collector may run a client's destructor on a thread of librdkafka, which aborts the process.
         with self._lock:
-            self._calls -= calls
-            if self._calls or not self._closed:
-                return
-            client, self._client = self._client, None
-        if client is not None:
-            self._handles.close_admin(client)
+            del self._calls[client]
+        self._handles.close_admin(client)
 
     def _note(self, name: str) -> None:
         now = time.monotonic()

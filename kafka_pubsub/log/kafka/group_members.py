@@ -8,6 +8,8 @@ Rules
    it says whether this client may not see it.
 2. The list leaves out groups that this client may not see, and those that don't exist. So for `any` a consumer asks for
    an offset of a group that isn't listed: that is refused for the first, and answered when the coordinator knows it.
+3. A handle that described a group before its broker started again gets no answer about groups any more. So the handle
+   is replaced when no answer has come for `FIRST` seconds.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Protocol, TypeVar
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from kafka_pubsub.errors import NotFound
+from kafka_pubsub.errors import DeadlineExceeded, NotFound
 from kafka_pubsub.log.kafka.client_factory import ClientFactory
 from kafka_pubsub.log.kafka.rights import Doing, Right
 from kafka_pubsub.log.kafka.stored_offsets import ask_coordinator
@@ -28,6 +30,9 @@ __all__ = ["GroupMembers"]
 
 _T = TypeVar("_T")
 
+#: Seconds for the first request that describes a group.
+FIRST = 5.0
+
 #: The states of groups without members.
 _WITHOUT = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
 
@@ -35,7 +40,14 @@ _WITHOUT = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
 class Asking(Protocol):
     """Makes a call with the admin client and the seconds that are left, again after a transient error."""
 
-    def __call__(self, doing: str, call: Callable[[AdminClient, float], _T], /) -> _T: ...
+    def __call__(
+        self,
+        doing: str,
+        call: Callable[[AdminClient, float], _T],
+        refused: frozenset[int] = frozenset(),
+        deadline: float | None = None,
+        /,
+    ) -> _T: ...
 
 
 class Waiting(Protocol):
@@ -45,12 +57,19 @@ class Waiting(Protocol):
 
 
 class GroupMembers:
-    """Looks at the members of groups, with an admin client's calls."""
+    """Looks at the members of groups, with an admin client's calls; `replace` has the next call use another client."""
 
-    def __init__(self, handles: ClientFactory, deadline: float, ask: Asking, wait: Waiting) -> None:
+    def __init__(
+        self,
+        handles: ClientFactory,
+        deadline: float,
+        ask: Asking,
+        wait: Waiting,
+        replace: Callable[[], None],
+    ) -> None:
         self._handles = handles
         self._deadline = deadline
-        self._ask, self._wait = ask, wait
+        self._ask, self._wait, self._replace = ask, wait, replace
 
     def any(self, group: str) -> bool:
         """Returns whether the group has members now."""
@@ -85,10 +104,13 @@ class GroupMembers:
             # A broker writes an address with a slash before it, where a name could stand.
             return [each.host.removeprefix("/") for each in self._wait(client, answer, left).members]
 
+        doing = Doing(f"members of group {group!r}", Right("DESCRIBE", "group", group))
         try:
-            return self._ask(
-                Doing(f"members of group {group!r}", Right("DESCRIBE", "group", group)), describe
-            )
+            try:
+                return self._ask(doing, describe, frozenset(), min(FIRST, self._deadline))
+            except DeadlineExceeded:
+                self._replace()
+                return self._ask(doing, describe)
         except NotFound:
             return ()
 

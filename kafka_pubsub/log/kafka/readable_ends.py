@@ -40,7 +40,10 @@ class ReadableEnds:
     """The ends of logs; the consumer is made for the first call. `connect` lends an admin client until `let_go`."""
 
     def __init__(
-        self, handles: ClientFactory, connect: Callable[[], AdminClient], let_go: Callable[[int], None]
+        self,
+        handles: ClientFactory,
+        connect: Callable[[], AdminClient],
+        let_go: Callable[[AdminClient], None],
     ) -> None:
         self._handles, self._connect, self._let_go = handles, connect, let_go
         # Held over a call, so that closing waits for it.
@@ -62,7 +65,7 @@ class ReadableEnds:
         try:
             return _find_one_by_one(client, partitions, timeout)
         finally:
-            self._let_go(1)
+            self._let_go(client)
 
     def find_ranges(
         self, partitions: Sequence[TopicPartition], timeout: float
@@ -73,7 +76,7 @@ class ReadableEnds:
             first = _find_one_by_one(client, partitions, timeout, OffsetSpec.earliest(), level)
             end = _find_one_by_one(client, list(first), timeout, OffsetSpec.latest(), level) if first else {}
         finally:
-            self._let_go(1)
+            self._let_go(client)
         return {place: (first[place].offset, end[place].offset) for place in first if place in end}
 
     def close(self) -> None:

@@ -105,3 +105,28 @@ def test_a_group_that_this_client_may_not_see_is_not_taken_for_one_without_membe
 def test_a_broker_that_does_not_know_its_groups_yet_is_asked_again(asked: list[str]) -> None:
     assert over(Client(LOADING, LOADING, ConsumerGroupState.STABLE)).has_members("g")
     assert asked == []
+
+
+def test_a_client_that_gets_no_answer_about_members_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(Client):
+        def describe_consumer_groups(self, groups: Sequence[str], **_: object) -> dict[str, Future[Any]]:
+            return {each: Future() for each in groups}
+
+    monkeypatch.setattr(group_members, "FIRST", 0.1)
+    silent, made = Silent(ConsumerGroupState.STABLE), Client(ConsumerGroupState.STABLE)
+    clients: list[Client] = [silent, made]
+    closed: list[Client] = []
+    handles = SimpleNamespace(
+        check=lambda: None,
+        check_version=lambda _: None,
+        admin=lambda _: clients.pop(0),
+        close_admin=closed.append,
+        address="nowhere",
+    )
+    admin = KafkaAdmin(cast("ClientFactory", handles))
+    assert len(admin.member_hosts("g")) == 2
+    assert closed == [silent], "no call used it any more"
+    assert len(admin.member_hosts("g")) == 2
+    assert made.described == 2
+    admin.close()
+    assert closed == [silent, made]
