@@ -249,7 +249,7 @@ def _unit(control: Control, name: str) -> Row:
     stuck: list[JsonValue] = []
     if state in ("PAUSED", "STOPPED"):
         stuck.append(_need(f"{state.lower()} by an operator; it runs again when it is resumed", "units"))
-    elif state != "RUNNING" and last:
+    elif last:
         stuck.append(_need(last, "units"))
     return {
         "name": name,
