@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["worker"]
 
 #: Seconds between two looks how the units are.
-_LOOK = 0.2
+_LOOK = 0.5
 
 
 @click.command(

@@ -26,8 +26,8 @@ __all__ = ["NO_RESTARTS", "Restarts", "Runner", "Worker"]
 
 log = logging.getLogger("kafka_pubsub.worker")
 
-#: Seconds between two looks how a unit is.
-LOOK = 0.2
+#: Seconds between two looks how a unit is: while it works, and while it doesn't.
+LOOK, SOON = 1.0, 0.1
 
 MakeUnit = Callable[[str, UnitSettings], Unit]
 
@@ -164,7 +164,7 @@ class Runner:
                 self.life = self.life.restarted()
 
     def _watch(self, unit: Unit, call: int) -> None:
-        while not self._is_over(call, LOOK):
+        while not self._is_over(call, LOOK if self.life.state is UnitState.RUNNING else SOON):
             health = unit.health()
             if health.state is ServiceState.STOPPED:
                 raise FailedPrecondition(f"{self._name} has ended: {health.error or 'no reason is known'}")
