@@ -112,10 +112,11 @@ class Runner:
                 has_failed and restarts.failed != self._restarts.failed
             )
             given_up = revive and self.life.state is UnitState.FAILED and self.life.restart_at is None
+            self._restarts = restarts
             if wanted != self.wanted or is_asked or given_up:
+                self.wanted = wanted
                 self._call += 1
-            self.wanted, self._restarts = wanted, restarts
-            self._changed.notify_all()
+                self._changed.notify_all()
             if wanted is not None and self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name=f"kafka_pubsub-worker-{self._name}", daemon=True
