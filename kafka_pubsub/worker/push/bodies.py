@@ -12,11 +12,12 @@ import base64
 import json
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Literal, NamedTuple
 from urllib.parse import quote
 
-from kafka_pubsub.model import Message
+from kafka_pubsub.model import Message, published_at
 
 __all__ = ["Form", "Posted", "write_request"]
 
@@ -112,5 +113,11 @@ def _as_google(message: Message, message_id: str, subscription: str) -> Posted:
 
 
 def _time(message: Message) -> str:
-    # It is a time of UTC.
-    return message.publish_time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    seconds, milliseconds = divmod(max(published_at(message._record), 0), 1000)
+    return f"{_second(seconds)}.{milliseconds:03}Z"
+
+
+@lru_cache(maxsize=64)
+def _second(seconds: int) -> str:
+    """Returns a second since 1970 as a time of UTC; messages that are pushed together share a few."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")

@@ -42,7 +42,8 @@ class Pace(NamedTuple):
     def succeeded(self) -> Pace:
         """Returns the pace after a success."""
         if self.successes + 1 < self.now:
-            return self._replace(successes=self.successes + 1)
+            # For each message, so without `_replace`.
+            return Pace(self.most, self.now, self.successes + 1, self.failures, self.pause_until)
         return self._replace(now=min(self.most, 2 * self.now), successes=0, failures=0)
 
     def failed(self) -> Pace:

@@ -139,13 +139,16 @@ class Sender:
         if self._key is not None:
             headers |= sign(self._key, message_id, int(time.time()), request.body)
         try:
-            async with self._session.post(
+            response = await self._session.post(
                 options.url, data=request.body, headers=headers, allow_redirects=False
-            ) as response:
+            )
+            try:
                 answer = judge(response.status, response.headers, options.dead_letter_on, datetime.now(UTC))
                 if not response.content.at_eof():
                     await _read_rest(response)
                 return answer
+            finally:
+                response.release()
         except TimeoutError:
             return Answer(f"no answer within {options.timeout:g} s")
         except aiohttp.ClientConnectorCertificateError as error:
