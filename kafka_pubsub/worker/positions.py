@@ -18,6 +18,7 @@ from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.log.ports import Backend
 from kafka_pubsub.model import TopicPartition
+from kafka_pubsub.subscribe.retry_topic.layout import Layout
 
 __all__ = ["Position", "move_positions", "read_positions"]
 
@@ -98,20 +99,20 @@ def _records(backend: Backend, subscriptions: Iterable[str]) -> list[Subscriptio
 def _positions(backend: Backend, record: SubscriptionRecord) -> list[Position]:
     places = _places(backend, record)
     stored = backend.admin.group_positions(record.name, list(places))
-    ends = backend.admin.log_ranges(list(places))
+    ends = backend.admin.high_watermarks(list(places))
     found = []
     for place, begun in places.items():
         committed = stored.get(place)
         offset = begun if committed is None or committed.offset is None else committed.offset
-        found.append(Position(*place, offset, max(0, ends[place][1] - offset)))
+        found.append(Position(*place, offset, max(0, ends[place] - offset)))
     return found
 
 
 def _places(backend: Backend, record: SubscriptionRecord) -> dict[TopicPartition, int]:
     """Returns the partitions of a subscription's topic and its lanes, with the position at which each begins."""
-    begun = {record.topic: record.positions, **{name: lane.positions for name, lane in record.lanes.items()}}
+    layout = Layout(record, backend.catalog.topics().get(record.topic))
     return {
-        TopicPartition(name, number): positions.get(number, 0)
-        for name, positions in begun.items()
-        for number in range(backend.admin.topic(name).partitions)
+        TopicPartition(view.topic, number): view.positions.get(number, 0)
+        for view in layout.views.values()
+        for number in range(view.partitions)
     }
