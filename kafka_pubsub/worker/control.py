@@ -16,13 +16,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
 from kafka_pubsub.config import ConnectorRecord
+from kafka_pubsub.delays.layout import GROUP as ROUTERS
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
 from kafka_pubsub.log.ports import Backend
 from kafka_pubsub.model import TopicPartition
+from kafka_pubsub.multicast.layout import GROUP as SEQUENCERS
 from kafka_pubsub.worker.connectors import (
     CLASS,
     Connector,
@@ -50,8 +53,6 @@ __all__ = ["Control", "Refused", "Task", "wrong_settings"]
 
 #: Tries of a change that another worker's change came before.
 _TRIES = 5
-#: The groups of the services.
-_ROUTERS, _SEQUENCERS = "_kafka_pubsub.delay", "_kafka_pubsub.multicast"
 _STATES: Mapping[UnitState, str] = {
     UnitState.STARTING: "UNASSIGNED",
     UnitState.RUNNING: "RUNNING",
@@ -111,12 +112,17 @@ class Control:
         """Returns a unit's settings as texts, the name among them."""
         return {**_config_of(self.find(name).settings), "name": name}
 
-    def info(self, name: str) -> dict[str, Any]:
-        """Returns a connector as Connect shows it."""
-        return _info(name, self.config(name), self.tasks(name))
+    def listed(self) -> Mapping[str, bool]:
+        """Returns the groups of now, which save a request for each of many units (`Admin.groups`)."""
+        backend = self._backend()
+        return backend.admin.groups()
 
-    def status(self, name: str) -> dict[str, Any]:
-        """Returns the state of a connector and of its tasks."""
+    def info(self, name: str, listed: Mapping[str, bool] | None = None) -> dict[str, Any]:
+        """Returns a connector as Connect shows it. `listed`: the groups of a moment ago; None: they are asked for."""
+        return _info(name, self.config(name), self.tasks(name, listed))
+
+    def status(self, name: str, listed: Mapping[str, bool] | None = None) -> dict[str, Any]:
+        """Returns the state of a connector and of its tasks. `listed` is as of `info`."""
         wanted = self.find(name, "No status found for connector {}")
         life = self._worker.lives().get(name, Life())
         state = _state(wanted, life)
@@ -125,13 +131,13 @@ class Control:
             connector["trace"] = life.trace or life.error
         tasks = [
             {"id": each.number, "state": "RUNNING", "worker_id": each.host, "version": _version()}
-            for each in self.tasks(name)
+            for each in self.tasks(name, listed)
         ]
         return {"name": name, "connector": connector, "tasks": tasks, "type": "sink"}
 
-    def tasks(self, name: str) -> list[Task]:
-        """Returns the members of a unit's groups. An app has a group for each subscription."""
-        return self._members(self.find(name).settings)
+    def tasks(self, name: str, listed: Mapping[str, bool] | None = None) -> list[Task]:
+        """Returns the members of a unit's groups: an app has one for each subscription. `listed` is as of `info`."""
+        return self._members(self.find(name).settings, listed)
 
     def offsets(self, name: str) -> list[dict[str, Any]]:
         """Returns the positions of a unit's subscriptions, with the messages behind each; none of a service."""
@@ -228,13 +234,13 @@ class Control:
 
     # -- parts ---------------------------------------------------------------------------------------------------
 
-    def _members(self, settings: UnitSettings) -> list[Task]:
+    def _members(self, settings: UnitSettings, listed: Mapping[str, bool] | None = None) -> list[Task]:
         if isinstance(settings, AppSettings | ConnectorSettings):
             groups = subscriptions_of(settings)
         else:
-            groups = [_ROUTERS if isinstance(settings, RouterSettings) else _SEQUENCERS]
+            groups = [ROUTERS if isinstance(settings, RouterSettings) else SEQUENCERS]
         admin = self._backend().admin
-        hosts = [host for group in groups for host in sorted(admin.member_hosts(group))]
+        hosts = [host for group in groups for host in sorted(admin.member_hosts(group, listed))]
         return [Task(number, host) for number, host in enumerate(hosts)]
 
     def _checked(self, name: str, config: Mapping[str, str]) -> dict[str, str]:
@@ -376,5 +382,6 @@ def _is_named(value: str) -> bool:
     return value.startswith("${") and value.endswith("}")
 
 
+@cache
 def _version() -> str:
     return version("kafka-pubsub-orderly")

@@ -36,6 +36,8 @@ class Follower:
         self._looking, self._bringing = threading.Lock(), threading.Lock()
         self._file: Mapping[str, UnitSettings] = {}
         self._records: Mapping[str, ConnectorRecord] = {}
+        # Both together. It is asked for with each request, and changes seldom.
+        self._wanted: dict[str, Wanted] = {}
         self._ending = threading.Event()
         self._woken = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kafka_pubsub-worker-follower", daemon=True)
@@ -50,6 +52,7 @@ class Follower:
         """Takes the units of a file that was read again; those that have given up start again."""
         with self._lock:
             self._file = file
+            self._wanted = merge(file, self._records)
         self._bring(revive=True)
 
     def look_soon(self) -> None:
@@ -58,8 +61,7 @@ class Follower:
 
     def wanted(self) -> dict[str, Wanted]:
         """Returns the units that are wanted by the last look."""
-        with self._lock:
-            return merge(self._file, self._records)
+        return self._wanted
 
     def stop(self) -> None:
         """Follows nothing more."""
@@ -79,6 +81,7 @@ class Follower:
                 return
             with self._lock:
                 self._records = records
+                self._wanted = merge(self._file, records)
             self._bring(revive=False)
 
     def _run(self) -> None:

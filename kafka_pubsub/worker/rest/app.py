@@ -258,11 +258,11 @@ def _add_reads(app: FastAPI, control: Control) -> None:
         """Lists the names; with `expand` an object with the status, the info, or both of each."""
         if not expand:
             return control.names()
-        made: Mapping[str, Callable[[str], dict[str, Any]]] = {"status": control.status, "info": control.info}
-        found = {}
+        made = {"status": control.status, "info": control.info}
+        found, groups = {}, control.listed()
         for name in control.names():
             with contextlib.suppress(Refused):  # it was removed meanwhile
-                found[name] = {kind: made[kind](name) for kind in expand if kind in made}
+                found[name] = {kind: made[kind](name, groups) for kind in expand if kind in made}
         return found
 
     @app.get("/connectors/{name}")

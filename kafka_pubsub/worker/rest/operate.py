@@ -138,7 +138,8 @@ def _add_units(app: FastAPI, control: Control, access: Access) -> None:
     @app.get("/ui/api/units")
     def units() -> Response:
         """Lists the units, and how they are on this worker."""
-        return _answer(_there(control.names(), lambda name: _unit(control, name)))
+        groups = control.listed()
+        return _answer(_there(control.names(), lambda name: _unit(control, name, groups)))
 
 
 def _add_subscriptions(app: FastAPI, pubsub: PubSub) -> None:
@@ -241,8 +242,8 @@ def _there(found: Iterable[Any], show: Callable[[Any], Row]) -> list[Row]:
     return rows
 
 
-def _unit(control: Control, name: str) -> Row:
-    status = control.status(name)
+def _unit(control: Control, name: str, groups: Mapping[str, bool]) -> Row:
+    status = control.status(name, groups)
     state = status["connector"]["state"]
     trace = status["connector"].get("trace", "")
     last = trace.strip().rpartition("\n")[2]
