@@ -150,7 +150,7 @@ def _served(
             {"token": rest.token, "read_token": rest.read_token, "user": rest.user, "password": rest.password}
         )
         access = Access(**secrets, insecure=insecure)
-        check_listening(host, access, has_tls=bool(rest.cert_file), insecure=insecure)
+        check_listening(host, access, has_tls=bool(rest.cert_file))
     except InvalidArgument as error:
         raise click.BadParameter(error.message, param_hint="--http") from error
     read, cluster = process_readings(everything=True), pubsub._cluster

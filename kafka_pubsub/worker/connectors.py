@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
@@ -228,6 +228,4 @@ def _type_name(annotation: object) -> str:
 
 
 def _choices(annotation: object) -> tuple[str, ...]:
-    from typing import Literal
-
     return tuple(map(str, get_args(annotation))) if get_origin(annotation) is Literal else ()

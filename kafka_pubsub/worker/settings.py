@@ -180,10 +180,7 @@ def _table(tables: Mapping[str, object], name: str, file: str) -> dict[str, obje
 
 
 def _app(name: str, value: object, where: str, before: Mapping[str, UnitSettings]) -> AppSettings:
-    if not NAME.fullmatch(name):
-        raise InvalidArgument(
-            f"{where}: a name has 1 to 100 letters, digits, '.', '_' and '-'; choose such a one"
-        )
+    _check_name(name, where)
     fields = {"app": value} if isinstance(value, str) else value
     if not _is_table(fields):
         raise InvalidArgument(f'{where}: {value!r} is no app; write {name} = "MODULE:NAME"')
@@ -202,10 +199,7 @@ def _app(name: str, value: object, where: str, before: Mapping[str, UnitSettings
 
 
 def _connector(name: str, value: object, where: str, before: Mapping[str, UnitSettings]) -> ConnectorSettings:
-    if not NAME.fullmatch(name):
-        raise InvalidArgument(
-            f"{where}: a name has 1 to 100 letters, digits, '.', '_' and '-'; choose such a one"
-        )
+    _check_name(name, where)
     if name in before:
         raise InvalidArgument(f"{where}: an app has that name already; give one of them another name")
     if not _is_table(value):
@@ -221,6 +215,13 @@ def _connector(name: str, value: object, where: str, before: Mapping[str, UnitSe
         for field, each in fields.items()
     }
     return ConnectorSettings(config=tuple(sorted(config.items())), max_restarts=restarts)  # type: ignore[arg-type]
+
+
+def _check_name(name: str, where: str) -> None:
+    if not NAME.fullmatch(name):
+        raise InvalidArgument(
+            f"{where}: a name has 1 to 100 letters, digits, '.', '_' and '-'; choose such a one"
+        )
 
 
 def _text(value: object, where: str) -> str:

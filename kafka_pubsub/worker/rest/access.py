@@ -82,9 +82,9 @@ def is_renamed(headers: Mapping[str, str]) -> bool:
     return False
 
 
-def check_listening(host: str, access: Access, *, has_tls: bool, insecure: bool) -> None:
+def check_listening(host: str, access: Access, *, has_tls: bool) -> None:
     """Raises `InvalidArgument` if an interface that is open, or sends its token in the clear, would be public."""
-    if insecure or _is_loopback(host):
+    if access.insecure or _is_loopback(host):
         return
     missing = [
         *(["token, or user and password"] if access.is_open else []),

@@ -66,17 +66,17 @@ def test_no_secret_is_shown() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
 def test_on_this_machine_it_listens_without_a_token(host: str) -> None:
-    check_listening(host, Access(), has_tls=False, insecure=False)
+    check_listening(host, Access(), has_tls=False)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "worker.example.com"])
 def test_other_machines_reach_it_with_a_token_and_tls_only(host: str) -> None:
-    check_listening(host, ACCESS, has_tls=True, insecure=False)
-    check_listening(host, Access(), has_tls=False, insecure=True)
+    check_listening(host, ACCESS, has_tls=True)
+    check_listening(host, Access(insecure=True), has_tls=False)
     with pytest.raises(InvalidArgument, match="no token, or user and password and no cert_file and key_file"):
-        check_listening(host, Access(), has_tls=False, insecure=False)
+        check_listening(host, Access(), has_tls=False)
     with pytest.raises(InvalidArgument, match="has no cert_file"):
-        check_listening(host, ACCESS, has_tls=False, insecure=False)
+        check_listening(host, ACCESS, has_tls=False)
 
 
 @pytest.mark.parametrize(
