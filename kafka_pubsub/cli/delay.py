@@ -208,9 +208,10 @@ def _row(message: WaitingMessage) -> dict[str, JsonValue]:
 
 
 def _by_topic(found: Sequence[WaitingMessage]) -> list[dict[str, JsonValue]]:
+    from kafka_pubsub.delays.waiting import by_topic
+
     rows: list[dict[str, JsonValue]] = []
-    for topic in sorted({each.topic for each in found}):
-        some = [each for each in found if each.topic == topic]
+    for topic, some in by_topic(found).items():
         known = [each.due for each in some if each.due is not None]
         rows.append(
             {

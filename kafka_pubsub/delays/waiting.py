@@ -15,7 +15,7 @@ Rules
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import NamedTuple
@@ -38,7 +38,7 @@ from kafka_pubsub.log.ports import Admin, RecordFetch
 from kafka_pubsub.model import StoredRecord, TopicPartition
 from kafka_pubsub.subscribe.dead_letters.scan import AT_ONCE, attributes_of, header_of, read_all
 
-__all__ = ["WaitingMessage", "waiting_messages"]
+__all__ = ["WaitingMessage", "by_topic", "waiting_messages"]
 
 
 class WaitingMessage(NamedTuple):
@@ -63,6 +63,14 @@ class WaitingMessage(NamedTuple):
     def message_id(self) -> str:
         """The same as `id`, by the name that it has everywhere."""
         return self.id
+
+
+def by_topic(found: Iterable[WaitingMessage]) -> dict[str, list[WaitingMessage]]:
+    """Returns the messages of each topic, by the topics' names in order."""
+    topics: dict[str, list[WaitingMessage]] = {}
+    for message in found:
+        topics.setdefault(message.topic, []).append(message)
+    return dict(sorted(topics.items()))
 
 
 def waiting_messages(

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from fastapi import FastAPI, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict
 
+from kafka_pubsub.delays.waiting import by_topic
 from kafka_pubsub.errors import NotFound, PubSubError
 from kafka_pubsub.worker.connectors import CLASS
 from kafka_pubsub.worker.control import Control, Refused
@@ -359,8 +360,7 @@ def _shown(id: str, found: Iterator[Any], show: Callable[[Any], Row]) -> Row:
 def _delays(read: Sequence[WaitingMessage], routers: int | None) -> Row:
     found, now = read[:READ], datetime.now(UTC)
     rows: list[JsonValue] = []
-    for topic in sorted({each.topic for each in found}):
-        some = [each for each in found if each.topic == topic]
+    for topic, some in by_topic(found).items():
         dues = [each.due for each in some if each.due is not None]
         rows.append(
             {
