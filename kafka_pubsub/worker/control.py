@@ -37,7 +37,7 @@ from kafka_pubsub.worker.connectors import (
 from kafka_pubsub.worker.follower import Follower
 from kafka_pubsub.worker.life import Life, UnitState
 from kafka_pubsub.worker.positions import move_positions, read_positions
-from kafka_pubsub.worker.secrets import names_value
+from kafka_pubsub.worker.secrets import names_value, only_names_values
 from kafka_pubsub.worker.settings import (
     NAME,
     AppSettings,
@@ -359,7 +359,7 @@ def wrong_settings(kind: type[Connector[Any]], config: Mapping[str, str]) -> dic
         if names_value(config[setting]):
             wrong.pop(setting, None)
     for setting in sorted(secrets & config.keys()):
-        if not _is_named(config[setting]):
+        if not only_names_values(config[setting]):
             wrong[setting] = [
                 "write ${env:NAME} or ${file:PATH}, of the workers' machines: what stands here is stored and shown"
             ]
@@ -376,10 +376,6 @@ def _safe(kind: type[Connector[Any]], setting: str, config: Mapping[str, str]) -
 
 #: Stands for a secret when a configuration is checked without it: 32 bytes as Standard Webhooks writes them.
 _STAND_IN = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
-
-
-def _is_named(value: str) -> bool:
-    return value.startswith("${") and value.endswith("}")
 
 
 @cache

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kafka_pubsub.errors import InvalidArgument
 
-__all__ = ["names_value", "resolve"]
+__all__ = ["names_value", "only_names_values", "resolve"]
 
 _NAMED = re.compile(r"\$\{(env|file):([^}]+)\}")
 
@@ -29,6 +29,11 @@ def resolve(values: Mapping[str, str], environment: Mapping[str, str] | None = N
 def names_value(value: str) -> bool:
     """Returns whether a value names another one."""
     return _NAMED.search(value) is not None
+
+
+def only_names_values(value: str) -> bool:
+    """Returns whether a value names others and holds nothing itself."""
+    return value != "" and _NAMED.sub("", value) == ""
 
 
 def _resolved(setting: str, value: str, environment: Mapping[str, str]) -> str:

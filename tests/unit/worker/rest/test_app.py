@@ -154,6 +154,13 @@ def test_a_connector_that_is_removed_meanwhile_is_left_out_of_the_list(
         ),
         ("PUT", "/connectors/a/config", {**HOOK, "timeout": []}, 400, "timeout: list is no text"),
         ("PUT", "/connectors/a/config", {**HOOK, "token": "hunter2hunter2"}, 400, "token: write ${env:NAME}"),
+        (
+            "PUT",
+            "/connectors/a/config",
+            {**HOOK, "token": "${hunter2hunter2}"},
+            400,
+            "token: write ${env:NAME}",
+        ),
         ("PATCH", "/connectors/a/config", {}, 404, "Connector a not found"),
         ("DELETE", "/connectors/a", None, 404, "Connector a not found"),
         ("GET", "/connectors/a/status", None, 404, "No status found for connector a"),
