@@ -22,7 +22,7 @@ __all__ = ["ConnectorUnit"]
 
 @dataclass(frozen=True)
 class ConnectorHealth:
-    """How a connector is. What it works with may be away (`error`) while it does all that it can (`ok`)."""
+    """How a connector is. Its endpoint may be away (`error`) while it does all that it can (`ok`)."""
 
     state: ServiceState
     error: str

@@ -86,7 +86,7 @@ class Connector(ABC, Generic[O]):
         """Declares the handlers on an app, which the worker starts and ends."""
 
     def problem(self) -> str:
-        """Returns what keeps it from its work, for the worker's health; empty, the default: nothing does."""
+        """Returns the trouble that keeps it from its work, for the health; empty, the default: there is none."""
         return ""
 
 

@@ -5,7 +5,7 @@ Rules
    that were told to stop a moment ago are waited for.
 2. A moved position names no finished messages: all that lie behind it come again. Messages in retry topics stay there.
 3. A position is never beyond the last message, nor before the oldest one that is left.
-4. A topic with causal order keeps its positions: what was delivered before counts for what comes after.
+4. A topic with causal order keeps its positions: earlier deliveries count for later messages.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def move_positions(
     wanted: Mapping[TopicPartition, int | None] | None,
     patience: float = 15.0,
 ) -> None:
-    """Moves positions; raises `FailedPrecondition` while members receive, `InvalidArgument` for what isn't there.
+    """Moves positions; raises `FailedPrecondition` while members receive, `InvalidArgument` for a missing partition.
 
     `wanted`: the new positions; None for one of them, or instead of all: the oldest message that is left. `patience`:
     the seconds for which members may leave.

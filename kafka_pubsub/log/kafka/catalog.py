@@ -69,15 +69,15 @@ class KafkaCatalog(Catalog):
         self._subscriptions.put(previous.name, None, previous)
 
     def connectors(self) -> Mapping[str, ConnectorRecord]:
-        """Returns what is stored of the units of workers, by name."""
+        """Returns the stored records of workers' units, by name."""
         return self._connectors.all()
 
     def put_connector(self, record: ConnectorRecord, previous: ConnectorRecord | None) -> None:
-        """Stores what concerns a unit unless another writer was faster."""
+        """Stores a unit's record unless another writer was faster."""
         self._connectors.put(record.name, record, previous)
 
     def remove_connector(self, previous: ConnectorRecord) -> None:
-        """Removes what is stored of a unit unless another writer changed it."""
+        """Removes a unit's record unless another writer changed it."""
         self._connectors.put(previous.name, None, previous)
 
     def delays(self) -> DelayRecord | None:

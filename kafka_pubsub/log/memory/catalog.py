@@ -79,17 +79,17 @@ class MemoryCatalog(Catalog):
         self._replace("subscription", previous.name, None, previous, SubscriptionRecord)
 
     def connectors(self) -> Mapping[str, ConnectorRecord]:
-        """Returns what is stored of the units of workers, by name."""
+        """Returns the stored records of workers' units, by name."""
         self._may("connectors", "")
         return self._all("connector", ConnectorRecord)
 
     def put_connector(self, record: ConnectorRecord, previous: ConnectorRecord | None) -> None:
-        """Stores what concerns a unit unless another writer has changed it."""
+        """Stores a unit's record unless another writer has changed it."""
         self._may("put_connector", record.name)
         self._replace("connector", record.name, record, previous, ConnectorRecord)
 
     def remove_connector(self, previous: ConnectorRecord) -> None:
-        """Removes what is stored of a unit unless another writer has changed it."""
+        """Removes a unit's record unless another writer has changed it."""
         self._may("remove_connector", previous.name)
         self._replace("connector", previous.name, None, previous, ConnectorRecord)
 

@@ -46,7 +46,7 @@ def read_network(text: str) -> Network | None:
 
 @dataclass(frozen=True)
 class Reach:
-    """What may be reached. `networks`: those of `allow`; `any_network`: whether other addresses may be reached too."""
+    """The addresses that may be reached. `networks`: those of `allow`; `any_network`: whether others may be, too."""
 
     allow_private: bool
     networks: tuple[Network, ...] = ()

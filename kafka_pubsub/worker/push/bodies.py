@@ -27,10 +27,10 @@ Form = Literal["cloudevents", "google"]
 _TAKEN = frozenset(
     {"id", "source", "specversion", "type", "time", "subject", "datacontenttype", "dataschema"}
 )
-#: The attributes that replace what a message would have by itself.
+#: The attributes that replace a message's own headers.
 _OWN = {"ce_source": "ce-source", "ce_type": "ce-type"}
 _EXTENSION = re.compile(r"[a-z0-9]{1,20}")
-#: What a header's value may hold as it is: printable ASCII without space, quote and percent.
+#: The characters that a header's value may hold as they are: printable ASCII without space, quote and percent.
 _PLAIN = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
 _ALL_PLAIN = re.compile(f"[{re.escape(_PLAIN)}]*")
 

@@ -20,7 +20,7 @@ class Push(Connector[PushOptions]):
         self._sender = Sender(options)
 
     def problem(self) -> str:
-        """Returns what is wrong with the endpoint: several requests in a row have failed."""
+        """Returns the endpoint's trouble: several requests in a row have failed."""
         return self._sender.problem()
 
     def declare(self, app: App) -> None:

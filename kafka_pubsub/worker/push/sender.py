@@ -59,7 +59,7 @@ class Sender:
         self._turns = Turns(Pace.first(options.concurrency))
         self._session: aiohttp.ClientSession
         self._troubles = TroubleLog(_log)
-        #: The failures since the last success, what was wrong, and when.
+        #: The failures since the last success, the last of them, and its time.
         self._failures, self._problem, self._failed_at = 0, "", 0.0
 
     @contextlib.asynccontextmanager
@@ -83,7 +83,7 @@ class Sender:
             yield
 
     def problem(self) -> str:
-        """Returns what is wrong with the endpoint: several requests in a row have failed, the last one lately."""
+        """Returns the endpoint's trouble: several requests in a row have failed, the last one lately."""
         is_known = self._failures >= SEVERAL and time.monotonic() - self._failed_at < FORGET
         return self._problem if is_known else ""
 
@@ -98,7 +98,7 @@ class Sender:
         await self._turns.begin(lambda: self._is_over(message))
         try:
             answer = await self._post(request, message_id)
-            # Before the turn ends: what begins next has to wait if this answer says so.
+            # Before the turn ends: the next request has to wait if this answer says so.
             self._note(answer, message.delivery_attempt)
         finally:
             self._turns.end()
@@ -114,7 +114,7 @@ class Sender:
         return isinstance(sink, LeaseRunner) and (sink.withdrawn or (sink.stopped and self._turns.is_paused))
 
     def _note(self, answer: Answer, attempt: int) -> None:
-        """Takes an answer into the pace, and says what is wrong, once a minute."""
+        """Takes an answer into the pace, and logs a failure once a minute."""
         # A dead letter says that the message is wrong, and the endpoint works.
         if answer.ok or answer.is_dead:
             self._failures = 0

@@ -58,7 +58,7 @@ MOST = 1024 * 1024
 
 _INITIAL: Mapping[str, State] = {"RUNNING": "running", "PAUSED": "paused", "STOPPED": "stopped"}
 
-#: What bodies have, for the document of the interface.
+#: The fields of bodies, for the document of the interface.
 _TEXT: Mapping[str, object] = {"type": "string"}
 _OBJECT: Mapping[str, object] = {
     "type": "object",
@@ -502,7 +502,7 @@ def _add_plugins(app: FastAPI) -> None:
 
     @app.put("/connector-plugins/{plugin}/config/validate", openapi_extra=_body())
     async def validate(plugin: str, request: Request) -> dict[str, Any]:
-        """Says what is wrong with each setting."""
+        """Lists the errors of each setting."""
         config = _texts(_object(await request.body()))
         found = _definitions(plugin)
         if config.get(CLASS, plugin) != plugin:

@@ -1,7 +1,7 @@
-"""What the page asks and orders: JSON under `/ui/api/`.
+"""The questions and orders of the page: JSON under `/ui/api/`.
 
 Rules
-1. A route calls what a command calls: `subscription list` and `keys`, `deadletter`, `delay list`, `multicast status`.
+1. A route calls the methods of a command: `subscription list`, `keys`, `deadletter`, `delay list`, `multicast status`.
 2. A change takes a query and no body. It concerns the messages that meet all conditions, without a condition all;
    an unknown condition is refused, so that a misspelt one doesn't pick more than was meant.
 3. Each row says in `stuck` which of it needs an operator, and where the page shows that. JSON is ASCII: keys and
@@ -201,7 +201,7 @@ def _add_services(app: FastAPI, pubsub: PubSub) -> None:
 
     @app.get("/ui/api/causal")
     def causal() -> Response:
-        """Lists what waits in causal topics, and for what."""
+        """Lists the messages that wait in causal topics, and their reasons."""
         found, runs = pubsub.multicast.status(), _count(pubsub.multicast.sequencers)
         rows = [_causal(each, runs, datetime.now(UTC)) for each in found]
         return _answer({"sequencers": runs, "rows": rows})
@@ -213,7 +213,7 @@ def _add_service_letters(app: FastAPI, pubsub: PubSub) -> None:
 
     @app.get("/ui/api/{service}/deadletters")
     def service_letters(service: Service, picked: Annotated[ServicePicked, Query()]) -> Response:
-        """Lists what routers, or sequencers, couldn't deliver."""
+        """Lists the messages that routers, or sequencers, couldn't deliver."""
         return _answer(_list(calls(service).dead_letters(**picked.arguments()), _service_letter))
 
     @app.get("/ui/api/{service}/deadletters/{id}")
@@ -420,7 +420,7 @@ def _count(ask: Callable[[], int]) -> int | None:
 
 
 def _result(done: DeadLetterResult, dry_run: bool, receiver: Subscription | None = None) -> Row:
-    """Returns what was done. `receiver`: the subscription that delivers it, which may wait until a process receives."""
+    """Returns the result. `receiver`: the subscription that delivers it, which may wait until a process receives."""
     waits = receiver is not None and bool(done.count) and not dry_run and not receiver.state(limit=0).members
     return {
         "count": done.count,

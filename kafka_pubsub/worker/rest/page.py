@@ -1,7 +1,7 @@
 """Serves the operator's page: `/ui`, its script and its style.
 
 Rules
-1. The three files hold no data, so they need no token; what the page shows it asks for with the token.
+1. The three files hold no data, so they need no token; the page asks for its data with the token.
 2. A browser runs nothing here but this script: no text of a message or a name can become code.
 """
 
@@ -14,7 +14,7 @@ from fastapi import FastAPI, Response
 
 __all__ = ["POLICY", "add_page"]
 
-#: What a browser lets the page do: load its own script and style, and ask its own worker.
+#: The rights of the page in a browser: load its own script and style, and ask its own worker.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "base-uri 'none'; frame-ancestors 'none'; form-action 'none'"
