@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .reading.lanes import lane_messages
     from .reading.messages import as_messages, messages, source_options
     from .reading.protobuf import Protobuf
-    from .reading.registry import registered
+    from .reading.registry import registered, schemas_in
     from .reading.source import register_tables
     from .run.restored import check_checkpoint
     from .writing.outgoing import write, write_stream
@@ -48,6 +48,7 @@ __all__ = [
     "messages",
     "register_tables",
     "registered",
+    "schemas_in",
     "session",
     "source_options",
     "split",
@@ -65,6 +66,7 @@ _PLACES = {
     "messages": ".reading.messages",
     "register_tables": ".reading.source",
     "registered": ".reading.registry",
+    "schemas_in": ".reading.registry",
     "session": ".base.spark_session",
     "source_options": ".reading.messages",
     "split": ".reading.expectations",

@@ -15,13 +15,15 @@ from kafka_pubsub.cli import known_names
 from kafka_pubsub.cli import options as shared
 from kafka_pubsub.cli.command import Group
 from kafka_pubsub.cli.context import Session
+from kafka_pubsub.cli.messages import DECODE, plain
 from kafka_pubsub.cli.output import JsonValue, counted, shown_bytes
 from kafka_pubsub.cli.progress import Tell, progress
 from kafka_pubsub.cli.types import MOMENT, ago
-from kafka_pubsub.errors import NotFound
+from kafka_pubsub.errors import BadRecord, NotFound
 from kafka_pubsub.services.signals import Stopped
 
 if TYPE_CHECKING:
+    from kafka_pubsub.app import PubSub
     from kafka_pubsub.dead_letters.model import DeadLetterMessage, DeadLetterProgress, DeadLetterResult
     from kafka_pubsub.subscription import Subscription
 
@@ -162,8 +164,9 @@ def list_dead_letters(
 @SUBSCRIPTION
 @click.argument("id")
 @TOPIC
+@click.option("--decode", is_flag=True, help=DECODE)
 @click.pass_obj
-def show(session: Session, subscription: str, id: str, topic: str | None) -> None:
+def show(session: Session, subscription: str, id: str, topic: str | None, decode: bool) -> None:
     """Show one dead letter, with its data.
 
     ID is a message's, or its place in the dead-letter topic (PARTITION:OFFSET).
@@ -174,7 +177,8 @@ def show(session: Session, subscription: str, id: str, topic: str | None) -> Non
         if dead_letter is None:
             why = _meant(source, id, topic) or "it may have been replayed or purged"
             raise NotFound(f"subscription {subscription!r} has no dead letter {id}: {why}")
-    session.output.details(_describe(dead_letter) | _contents(dead_letter))
+        record = _record(pubsub, dead_letter) if decode else {}
+    session.output.details(_describe(dead_letter) | _contents(dead_letter) | record)
 
 
 @deadletter.command(
@@ -414,6 +418,14 @@ def _describe(dead_letter: DeadLetterMessage) -> dict[str, JsonValue]:
         "replays": dead_letter.replays,
         "problem": dead_letter.problem,
     }
+
+
+def _record(pubsub: PubSub, dead_letter: DeadLetterMessage) -> dict[str, JsonValue]:
+    """Returns the dead letter's record, or why it has none."""
+    try:
+        return {"record": plain(pubsub.decode(dead_letter))}
+    except BadRecord as error:
+        return {"record": None, "not_a_record": error.message}
 
 
 def _contents(dead_letter: DeadLetterMessage) -> dict[str, JsonValue]:

@@ -106,6 +106,7 @@ COMMANDS = {
         "worker": "kafka_pubsub.cli.worker:worker",
         "metrics": "kafka_pubsub.cli.metrics:metrics",
         "access": "kafka_pubsub.cli.access:access",
+        "schema": "kafka_pubsub.cli.schema:schema",
         "topology": "kafka_pubsub.cli.topology:topology",
         "spark": "kafka_pubsub.cli.spark:spark",
         "bench": "kafka_pubsub.cli.bench:bench",

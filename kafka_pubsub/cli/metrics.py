@@ -95,7 +95,7 @@ def metrics(session: Session, names: tuple[str, ...], limit: int, http: str | No
 def old_metrics(session: Session, names: tuple[str, ...], limit: int) -> None:
     """Print the figures of unfinished messages: `kafka-pubsub metrics` now."""
     session.output.note(
-        "`kafka-pubsub subscription metrics` is `kafka-pubsub metrics` now; the old name goes with the next version."
+        "`kafka-pubsub subscription metrics` is `kafka-pubsub metrics` now; the old name goes with version 0.2.0."
     )
     _print(session, names, limit)
 

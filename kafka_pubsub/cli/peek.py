@@ -40,7 +40,9 @@ LISTED: Final = 100
 )
 @with_forms
 @click.pass_obj
-def peek(session: Session, subscription: str, limit: int | None, data_only: bool, full: bool) -> None:
+def peek(
+    session: Session, subscription: str, limit: int | None, data_only: bool, full: bool, decode: bool
+) -> None:
     """Show the messages that a subscription hasn't finished. Nothing changes.
 
     No group is joined, so processes that receive go on. Messages of a key come in their order, those that wait for a
@@ -48,7 +50,7 @@ def peek(session: Session, subscription: str, limit: int | None, data_only: bool
     message of their key; `parked` until they are released. With --json `state` says so, and the other fields are
     those of `pull`.
     """
-    shown = Shown(session, data_only=data_only, full=full)
+    shown = Shown(session, data_only=data_only, full=full, decode=decode)
     most = limit if limit is not None or session.as_json or data_only else LISTED
     more = False
     with session.pubsub() as pubsub:
@@ -87,12 +89,14 @@ def peek(session: Session, subscription: str, limit: int | None, data_only: bool
 )
 @with_forms
 @click.pass_obj
-def tail(session: Session, name: str, count: int, follow: bool, data_only: bool, full: bool) -> None:
+def tail(
+    session: Session, name: str, count: int, follow: bool, data_only: bool, full: bool, decode: bool
+) -> None:
     """Show the newest messages of a topic, of all its lanes. Nothing changes.
 
     No group is joined, so no subscription notices. With --json a message has the same fields as with `pull`.
     """
-    shown = Shown(session, data_only=data_only, full=full)
+    shown = Shown(session, data_only=data_only, full=full, decode=decode)
     try:
         with noted(session.output, *((OUTAGES,) if follow else ())), session.pubsub() as pubsub:
             for message in pubsub.topic(name).tail(count, follow=follow):

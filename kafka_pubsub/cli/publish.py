@@ -46,6 +46,7 @@ __all__ = ["publish"]
             "before all others, and it may be lost",
             "kafka-pubsub publish jobs 'ping' --priority 9 --transient",
         ),
+        ("a record, by the topic's schema", 'kafka-pubsub publish orders \'{"user_id": "ada"}\' --record'),
         ("a whole file as one message", "kafka-pubsub publish images --file photo.jpg --whole"),
     ],
 )
@@ -79,6 +80,7 @@ __all__ = ["publish"]
     type=MomentType(durations="--delay"),
     help="Deliver at that time, e.g. 2030-03-01T08:00 (local time) or 2030-03-01T08:00Z.",
 )
+@click.option("--record", is_flag=True, help="The data is JSON, and published by the topic's schema.")
 @click.option("--priority", type=int, help="The highest goes first.  [default: the topic's middle one]")
 @click.option("--transient", is_flag=True, help="The messages may be lost; the topic must take such.")
 @click.pass_obj
@@ -94,6 +96,7 @@ def publish(
     attributes: tuple[tuple[str, str], ...],
     delay: float | None,
     deliver_at: datetime | None,
+    record: bool,
     priority: int | None,
     transient: bool,
 ) -> None:
@@ -118,7 +121,7 @@ def publish(
     ):
         answers = session.output if session.as_json else None
         when = Choices(delay, deliver_at, priority, False if transient else None)
-        publishing = Publishing(pubsub.topic(topic), given, answers, when)
+        publishing = Publishing(pubsub.topic(topic), given, answers, when, records=record)
         started = time.monotonic()
         with Progress.shown(source.size, quiet=session.as_json or source.single) as progress:
             try:

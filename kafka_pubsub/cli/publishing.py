@@ -12,15 +12,16 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kafka_pubsub.cli.output import Output, stderr_console, to_json
-from kafka_pubsub.errors import DeadlineExceeded, PubSubError
+from kafka_pubsub.errors import DeadlineExceeded, PubSubError, SchemaError
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
 
+    from kafka_pubsub.options import PublishOptions
     from kafka_pubsub.topic import Topic
 
 __all__ = ["Choices", "Progress", "Publishing"]
@@ -51,6 +52,8 @@ class Publishing:
         attributes: Mapping[str, str],
         answers: Output | None,
         choices: Choices | None = None,
+        *,
+        records: bool = False,
     ) -> None:
         from kafka_pubsub.config import PublishFlow
 
@@ -63,6 +66,7 @@ class Publishing:
         self._attributes = attributes or None
         self._answers = answers
         self._choices = choices or Choices()
+        self._records = records
         self._sent = 0
         #: Written by the one thread that runs the futures' callbacks, as is `stored`.
         self._answered = 0
@@ -72,14 +76,20 @@ class Publishing:
         """Publishes one message; raises the error of an earlier one."""
         if self._failure is not None:
             raise self._failure
-        future = self._topic.publish(
-            data,
-            ordering_key=key,
-            attributes=self._attributes,
-            **self._choices._asdict(),
-        )
+        settings: PublishOptions = {"ordering_key": key, "attributes": self._attributes}
+        settings.update(cast("PublishOptions", self._choices._asdict()))
+        if self._records:
+            future = self._topic.publish_record(self._read_record(data, line), **settings)
+        else:
+            future = self._topic.publish(data, **settings)
         self._sent += 1
         future.add_done_callback(partial(self._take_answer, key, line))
+
+    def _read_record(self, data: bytes, line: int) -> object:
+        try:
+            return self._topic._writer().read_json(data)
+        except SchemaError as error:
+            raise SchemaError(f"message {line} isn't a record of the topic: {error.message}") from error
 
     def fail(self, error: BaseException) -> None:
         """Keeps the first failure, which ends the command."""
@@ -102,8 +112,9 @@ class Publishing:
         error = self._failure
         if error is None:
             return
-        if isinstance(error, PubSubError) and self._sent > 1:
-            text = f"{error.message} ({self.stored:,} messages were published)"
+        if isinstance(error, PubSubError) and (self._sent > 1 or self.stored):
+            told = "1 message was" if self.stored == 1 else f"{self.stored:,} messages were"
+            text = f"{error.message} ({told} published)"
             raise type(error)(text, code=error.code, calls=error.calls)
         raise error
 

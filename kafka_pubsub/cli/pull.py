@@ -54,6 +54,10 @@ STEP_S = 0.2
         ("take it", "kafka-pubsub pull billing --ack"),
         ("go on until Ctrl-C", "kafka-pubsub pull billing --ack --follow"),
         ("for a program", "kafka-pubsub pull billing --ack --json --max 100 | jq -r .data"),
+        (
+            "records, by their schemas",
+            "KAFKA_PUBSUB_SCHEMAS=http://registry:8081 kafka-pubsub pull billing --decode",
+        ),
     ],
 )
 @shared.SUBSCRIPTION
@@ -83,6 +87,7 @@ def pull(
     timeout: float | None,
     data_only: bool,
     full: bool,
+    decode: bool,
 ) -> None:
     """Show messages of a subscription; ack them with --ack.
 
@@ -91,7 +96,7 @@ def pull(
     message_id, ordering_key, data, attributes, publish_time, attempt, priority, durable; what isn't UTF-8 is
     base64, and `data_encoding` or `key_encoding` says so.
     """
-    shown = Shown(session, data_only=data_only, full=full)
+    shown = Shown(session, data_only=data_only, full=full, decode=decode)
     if timeout is not None:
         limits = _Limits(limit, timeout, timeout)
     elif follow:

@@ -55,6 +55,9 @@ CAUSAL = Setting(
     ("--causal",), "Take part in the one order of messages to several topics.", None, {"is_flag": True}
 )
 PRIORITIES = Setting(("--priorities",), "How many, 1 to 10; the highest goes first.", "1", {"type": int})
+SCHEMA = Setting(
+    ("--schema",), "A file (order.avsc) or subject: the schema of its records.", None, {"metavar": "FILE"}
+)
 TRANSIENT = Setting(("--transient",), "Take messages that may be lost, too.", None, {"is_flag": True})
 
 
@@ -81,7 +84,9 @@ def topic() -> None:
     ]
 )
 @shared.NAME
-@shared.settings_of(PARTITIONS, REPLICATION, ORDERING, RETENTION, CAUSAL, PRIORITIES, TRANSIENT, new=True)
+@shared.settings_of(
+    PARTITIONS, REPLICATION, ORDERING, RETENTION, CAUSAL, PRIORITIES, TRANSIENT, SCHEMA, new=True
+)
 @shared.EXIST_OK
 @click.pass_obj
 def create(session: Session, /, name: str, exist_ok: bool, **given: object) -> None:
@@ -235,6 +240,7 @@ def _key_places(places: KeyPlaces | None) -> JsonValue:
     RETENTION,
     PRIORITIES._replace(help="More priorities, up to 10; never fewer."),
     TRANSIENT._replace(help="Take messages that may be lost, from now on."),
+    SCHEMA._replace(help="A file (order.avsc) or subject: the schema of records from now on."),
     new=False,
 )
 @click.pass_obj
@@ -410,8 +416,12 @@ def _waiting(session: Session, found: Sequence[CausalStatus]) -> JsonValue:
 def _describe(each: Topic) -> dict[str, JsonValue]:
     options = each.options
     shown = {
-        name: getattr(options, name) for name in type(options).model_fields if name != "default_priority"
+        name: getattr(options, name)
+        for name in type(options).model_fields
+        if name not in ("default_priority", "record_schema")
     }
+    schema = options.record_schema
+    shown["schema"] = None if schema is None else str(schema)
     return {"name": each.name, **shown, "adopted": each.adopted, "labels": dict(options.labels)}
 
 

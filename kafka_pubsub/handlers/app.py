@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import Self, TypeVar, Unpack, overload
 
 from kafka_pubsub.app import ConfigValue, PubSub
-from kafka_pubsub.config import FlowControl
+from kafka_pubsub.config import FlowControl, TopicSchema
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, PubSubError
 from kafka_pubsub.handlers.calls import Calls, Middleware
 from kafka_pubsub.handlers.handler import Ensure, Handler
@@ -29,6 +29,7 @@ from kafka_pubsub.handlers.testing import AppTest
 from kafka_pubsub.handlers.topics import AppTopic
 from kafka_pubsub.model import Message
 from kafka_pubsub.options import Start, SubscriptionSettings
+from kafka_pubsub.records.opening import SchemaPlace
 
 __all__ = ["App"]
 
@@ -50,8 +51,8 @@ class App:
 
         app.run()
 
-    `bootstrap`, `config` and `config_file` are those of `PubSub`, with the same defaults. `pubsub`: a client of yours
-    instead, which the app doesn't close; by default it makes one.
+    `bootstrap`, `config`, `config_file` and `schemas` are those of `PubSub`, with the same defaults. `pubsub`: a client
+    of yours instead, which the app doesn't close; by default it makes one.
     """
 
     def __init__(
@@ -61,10 +62,12 @@ class App:
         pubsub: PubSub | None = None,
         config: Mapping[str, ConfigValue] | None = None,
         config_file: str | PathLike[str] | None = None,
+        schemas: SchemaPlace | None = None,
     ) -> None:
-        if pubsub is not None and (bootstrap, config, config_file) != (None, None, None):
+        if pubsub is not None and (bootstrap, config, config_file, schemas) != (None, None, None, None):
             raise InvalidArgument("App: give a pubsub, or a bootstrap and config to make one, not both")
         self._bootstrap, self._config, self._config_file = bootstrap, config, config_file
+        self._schemas = schemas
         #: The client that isn't the app's own; and the one in use, None: it is made at its first use.
         self._given = pubsub
         self._pubsub: PubSub | None = None
@@ -84,27 +87,48 @@ class App:
         with self._lock:
             if self._pubsub is None:
                 self._pubsub = self._given or PubSub(
-                    self._bootstrap, config=self._config, config_file=self._config_file
+                    self._bootstrap,
+                    config=self._config,
+                    config_file=self._config_file,
+                    schemas=self._schemas,
                 )
             return self._pubsub
 
     # -- declarations ----------------------------------------------------------------------------------------
 
     @overload
-    def topic(self, name: str, *, key: Callable[[object], str | None] | None = None) -> AppTopic[object]: ...
+    def topic(
+        self,
+        name: str,
+        *,
+        key: Callable[[object], str | None] | None = None,
+        schema: str | PathLike[str] | TopicSchema | None = None,
+    ) -> AppTopic[object]: ...
     @overload
     def topic(
-        self, name: str, model: type[T], *, key: Callable[[T], str | None] | None = None
+        self,
+        name: str,
+        model: type[T],
+        *,
+        key: Callable[[T], str | None] | None = None,
+        schema: str | PathLike[str] | TopicSchema | None = None,
     ) -> AppTopic[T]: ...
     def topic(
-        self, name: str, model: type[T] | None = None, *, key: Callable[[T], str | None] | None = None
+        self,
+        name: str,
+        model: type[T] | None = None,
+        *,
+        key: Callable[[T], str | None] | None = None,
+        schema: str | PathLike[str] | TopicSchema | None = None,
     ) -> AppTopic[T]:
         """Returns a topic that publishes values of the type `model`, without any I/O.
 
         `model`: None, the default, takes any value. `key`: returns a value's ordering key; None, the default, gives
-        values no key.
+        values no key. `schema`: None, the default, publishes JSON; "avro", "json" or "protobuf" publish by the schema
+        that the model brings, a file (`order.avsc`), a subject or a `TopicSchema` by that one (docs/records.md). It is
+        declared when the app starts, or by the first value.
         """
-        made = AppTopic(name, model, key, lambda: self.pubsub)
+        made = AppTopic(name, model, key, lambda: self.pubsub, schema)
         self._topics[name] = made  # type: ignore[assignment]
         return made
 
@@ -267,10 +291,11 @@ class App:
         """What runs; None: the app isn't started."""
         return self._life
 
-    def test(self, *, kafka: str | None = None) -> AppTest:
+    def test(self, *, kafka: str | None = None, schemas: SchemaPlace | None = None) -> AppTest:
         """Runs the handlers for a test, inside a `with` block: in memory, on a clock that skips backoffs and delays.
 
-        `kafka`: the address of a broker to run them on instead; None, the default, needs none.
+        `kafka`: the address of a broker to run them on instead; None, the default, needs none. `schemas`: where the
+        schemas lie instead, such as "mock://test", a registry in memory; None, the default, is the app's own.
         """
         before: PubSub | None = None
 
@@ -296,7 +321,7 @@ class App:
             finally:
                 self._pubsub = before
 
-        return AppTest(kafka, start, stop, self._topics)
+        return AppTest(kafka, start, stop, self._topics, self._schemas if schemas is None else schemas)
 
     def _new_life(
         self,
@@ -305,7 +330,8 @@ class App:
     ) -> Life:
         self._check_handlers()
         handlers = list(self._handlers.values())
-        return Life(Plan(self.pubsub, handlers, self._middleware, note=note), loop)
+        plan = Plan(self.pubsub, handlers, self._middleware, topics=list(self._topics.values()), note=note)
+        return Life(plan, loop)
 
     def _check_handlers(self) -> None:
         if not self._handlers:

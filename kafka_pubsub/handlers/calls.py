@@ -15,8 +15,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from typing import cast
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import TYPE_CHECKING, cast
 
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.handlers.handler import Handler, is_async
@@ -25,6 +25,9 @@ from kafka_pubsub.handlers.parameters import BAD_BODIES, explain_body, place_of,
 from kafka_pubsub.handlers.results import Results
 from kafka_pubsub.model import Message
 from kafka_pubsub.subscribe.workers.lease_runner import ACKED
+
+if TYPE_CHECKING:
+    from kafka_pubsub.app import PubSub
 
 __all__ = ["Calls", "Middleware"]
 
@@ -65,6 +68,16 @@ class Calls:
         for each in reversed(middleware):
             self._run = self._within(each, self._run)
 
+    def begin(self, ps: PubSub, declared: Collection[str]) -> None:
+        """Looks how returned values are published; `declared`: the topics for which the app has declared a schema."""
+        name = self.handler.to
+        if self._results is None or name is None:
+            return
+        looks = self.handler.ensure != "never"
+        self._results.by_schema = name in declared or (
+            looks and ps.topic(name).options.record_schema is not None
+        )
+
     # -- the callbacks ---------------------------------------------------------------------------------------
 
     def callback(self) -> Callable[[Message], object]:
@@ -100,7 +113,9 @@ class Calls:
 
         async def call(message: Message) -> None:
             try:
-                values = prepare(message)
+                # A registry is waited for beside the loop.
+                asks = message._sink.records().asks(message)
+                values = await asyncio.to_thread(prepare, message) if asks else prepare(message)
             except BAD_BODIES as error:
                 self._reject(message, error)
                 return

@@ -22,7 +22,7 @@ from kafka_pubsub.options import Start
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
 
-__all__ = ["TEST_PARTITIONS", "ensure", "ensure_topic"]
+__all__ = ["TEST_PARTITIONS", "again", "ensure", "ensure_topic"]
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ _TRIES, _PAUSE = 8, 0.25
 
 def ensure_topic(ps: PubSub, name: str, *, partitions: int | None = None) -> None:
     """Makes a topic if it doesn't exist, by default with as many partitions as `create_topic` gives it."""
-    _again(lambda: _create_topic(ps, name, partitions))
+    again(lambda: _create_topic(ps, name, partitions))
 
 
 def _create_topic(ps: PubSub, name: str, partitions: int | None) -> None:
@@ -54,7 +54,7 @@ def ensure(ps: PubSub, handler: Handler, *, create: bool = False) -> None:
     if handler.ensure == "create" or create:
         for name in handler.topics:
             ensure_topic(ps, name, partitions=TEST_PARTITIONS if create else None)
-        _again(lambda: _create_subscription(ps, handler, "latest" if create else handler.start))
+        again(lambda: _create_subscription(ps, handler, "latest" if create else handler.start))
     else:
         _check(ps, handler)
     _check_policies(ps, handler)
@@ -64,7 +64,8 @@ def _create_subscription(ps: PubSub, handler: Handler, start: Start) -> None:
     ps.create_subscription(handler.name, handler.topic, start=start, exist_ok=True, **handler.settings)
 
 
-def _again(make: Callable[[], T]) -> T:
+def again(make: Callable[[], T]) -> T:
+    """Makes something, and tries again while another process makes the same."""
     for left in reversed(range(_TRIES)):
         try:
             return make()

@@ -22,11 +22,12 @@ from types import CodeType
 from typing import TYPE_CHECKING
 
 from kafka_pubsub.handlers.calls import Calls, Middleware
-from kafka_pubsub.handlers.ensure import ensure
+from kafka_pubsub.handlers.ensure import again, ensure
 from kafka_pubsub.handlers.handler import Handler
 from kafka_pubsub.handlers.lifespan import LoopThread, Manager, on_loop
 from kafka_pubsub.handlers.loop_watch import LoopWatch
 from kafka_pubsub.handlers.results import Results
+from kafka_pubsub.handlers.topics import AppTopic
 from kafka_pubsub.model import Message
 from kafka_pubsub.options import Seconds
 
@@ -54,10 +55,12 @@ class Plan:
         handlers: Sequence[Handler],
         middleware: Sequence[Middleware],
         *,
+        topics: Sequence[AppTopic[object]] = (),
         note: Callable[[str, Message], None] | None = None,
     ) -> None:
         self.ps = ps
         self.is_test = note is not None
+        self.topics = topics
         self.calls = [
             Calls(
                 handler,
@@ -126,6 +129,11 @@ class Life:
         """Makes or checks what handlers need, then opens their streams."""
         for each in self.plan.calls:
             ensure(self.plan.ps, each.handler, create=self.plan.is_test)
+        for topic in self.plan.topics:
+            again(topic.declare)
+        declared = {topic.name for topic in self.plan.topics if topic.has_schema}
+        for each in self.plan.calls:
+            each.begin(self.plan.ps, declared)
         for each in self.plan.calls:
             stream = self._open(each)
             self.streams[each.handler.name] = stream

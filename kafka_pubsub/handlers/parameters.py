@@ -2,7 +2,8 @@
 
 Rules
 1. `Message` is the message itself, `bytes` its body, `str` the body as text. Any other annotation that pydantic knows
-   is the body as JSON, checked by pydantic.
+   is the body as JSON, checked by pydantic; of a message that names a schema it is the record, as is a Protobuf
+   message.
 2. A parameter with `Depends` of fast-depends is filled by that library, which is imported only then (extra `app`).
 3. With `batch` each parameter is a list of one of these.
 4. A parameter that nothing can fill is an error before any message is read, unless it has a default.
@@ -19,15 +20,17 @@ from typing import Annotated, Any, cast, get_args, get_origin
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation, PydanticUserError
 
-from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
+from kafka_pubsub.errors import BadRecord, FailedPrecondition, InvalidArgument
 from kafka_pubsub.model import Message
+from kafka_pubsub.records.frames import is_framed
+from kafka_pubsub.records.models import is_message
 
 __all__ = ["BAD_BODIES", "Fill", "Parameters", "explain_body", "place_of", "resolve"]
 
 Fill = Callable[[Message], object]
 
 #: What a `Fill` raises for a body that it can't use.
-BAD_BODIES = (ValidationError, UnicodeDecodeError)
+BAD_BODIES = (ValidationError, UnicodeDecodeError, BadRecord)
 
 #: Characters of a wrong value that an error shows, and errors that it names.
 _SHOWN, _MOST = 80, 5
@@ -142,6 +145,8 @@ def _fill_one(annotation: object, what: str, *, has_default: bool) -> tuple[Fill
         return _data, ""
     if annotation is str:
         return _text, "text in UTF-8"
+    if is_message(annotation):
+        return _record(cast("type", annotation)), _name(annotation)
     try:
         if annotation is Callable or get_origin(annotation) is Callable:
             raise TypeError("a function is in no JSON")
@@ -159,7 +164,26 @@ def _fill_one(annotation: object, what: str, *, has_default: bool) -> tuple[Fill
             "handler needs beside the message belongs into app.state, or into Depends (extra app). Pydantic says: "
             f"{str(error).partition(chr(10))[0]}"
         ) from error
-    return (lambda message: validate(message._record.value() or b"")), _name(annotation)
+    return _record_or_json(cast("type", annotation), validate), _name(annotation)
+
+
+def _record_or_json(kind: type, validate: Callable[[bytes], object]) -> Fill:
+    """Returns the function that makes a value of a message's record or JSON."""
+
+    def fill(message: Message) -> object:
+        records = message._sink.records()
+        try:
+            return records.read(message, kind, validate)
+        except ValidationError:
+            if is_framed(message.headers, message.data):
+                records.read(message, kind)  # says that schemas are missing here: no fault of the body
+            raise
+
+    return fill
+
+
+def _record(kind: type) -> Fill:
+    return lambda message: message._sink.records().read(message, kind)
 
 
 def _itself(message: Message) -> object:
@@ -215,6 +239,8 @@ def _inject(function: Callable[..., object], where: str) -> Callable[..., object
 
 def explain_body(error: Exception, body: str) -> str:
     """Returns why a body isn't what a handler wants: each wrong field with its path."""
+    if isinstance(error, BadRecord):
+        return f"the body isn't {body}: {error.message}"
     if not isinstance(error, ValidationError):
         return f"the body isn't {body}: {error}"
     errors = error.errors(include_url=False, include_context=False)

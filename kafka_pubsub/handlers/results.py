@@ -1,7 +1,8 @@
 """Publishes what a handler returns, under the key of its message, before the message is acked.
 
 Rules
-1. None is not published. Bytes go as they are, text in UTF-8, anything else as JSON.
+1. None is not published. Bytes go as they are, text in UTF-8, anything else by the topic's schema, or as JSON if it has
+   none.
 2. The message is acked only after the value is on the in-sync replicas. If that fails the message is delivered again,
    so the value may come twice, and never not at all.
 3. A failed value pauses its key, which is resumed at once: the message comes again before any later one of its key.
@@ -31,6 +32,8 @@ class Results:
     def __init__(self, topic: Topic, where: str) -> None:
         self._topic = topic
         self._where = where
+        #: Whether the topic has a schema.
+        self.by_schema = False
 
     def publish(self, message: Message, value: object) -> None:
         """Publishes a value, and waits until it is stored."""
@@ -41,11 +44,17 @@ class Results:
     async def publish_async(self, message: Message, value: object) -> None:
         """Does the same in a coroutine."""
         if value is not None:
-            key, body = message.ordering_key or None, encode_body(value)
+            key = message.ordering_key or None
             try:
-                # Topics to look up and a full buffer are waited for beside the loop.
-                would_block = self._topic._would_block(body)
-                send = partial(self._topic.publish, body, ordering_key=key)
+                # Topics to look up, schemas and a full buffer are waited for beside the loop.
+                if self._is_record(value):
+                    # Of any size: only unknown topics and schemas block.
+                    would_block = self._topic._would_block(b"") or not self._topic._encodes(value)
+                    send = partial(self._topic.publish_record, value, ordering_key=key)
+                else:
+                    body = encode_body(value)
+                    would_block = self._topic._would_block(body)
+                    send = partial(self._topic.publish, body, ordering_key=key)
                 future = await asyncio.to_thread(send) if would_block else send()
                 await asyncio.wrap_future(future)
             except PubSubError:
@@ -75,8 +84,13 @@ class Results:
         for key, future in sent:
             self._wait(key, future)
 
+    def _is_record(self, value: object) -> bool:
+        return self.by_schema and not isinstance(value, (bytes, str))
+
     def _send(self, key: str | None, value: object) -> Future[str]:
         try:
+            if self._is_record(value):
+                return self._topic.publish_record(value, ordering_key=key)
             return self._topic.publish(encode_body(value), ordering_key=key)
         except PubSubError:
             self._resume(key)

@@ -21,6 +21,7 @@ from kafka_pubsub.handlers.ensure import TEST_PARTITIONS, ensure_topic
 from kafka_pubsub.handlers.topics import AppTopic
 from kafka_pubsub.options import PublishOptions
 from kafka_pubsub.payloads import encode_body
+from kafka_pubsub.records.opening import SchemaPlace
 from kafka_pubsub.services.lifecycle import Service
 
 if TYPE_CHECKING:
@@ -59,11 +60,13 @@ class AppTest:
         start: StartApp,
         stop: Callable[[], None],
         topics: Mapping[str, AppTopic[object]],
+        schemas: SchemaPlace | None = None,
     ) -> None:
         self._kafka = kafka
         self._start = start
         self._stop = stop
         self._topics = topics
+        self._schemas = schemas
         self._calls: defaultdict[str, list[Message]] = defaultdict(list)
         self._begun = datetime.now(UTC)
         self._life: Life | None = None
@@ -102,21 +105,22 @@ class AppTest:
         from kafka_pubsub.log.memory.clock import VirtualClock
 
         if self._kafka is not None:
-            return PubSub(self._kafka)
+            return PubSub(self._kafka, schemas=self._schemas)
         self.clock = VirtualClock(time.time())
-        return PubSub.in_memory(clock=self.clock)
+        return PubSub.in_memory(clock=self.clock, schemas=self._schemas)
 
     # -- what a test does ------------------------------------------------------------------------------------
 
     def publish(self, topic: str, value: object, **options: Unpack[PublishOptions]) -> str:
         """Publishes a value, and returns its message's id once it is stored.
 
-        A model and anything else that JSON can represent is published as JSON, bytes as they are, text in UTF-8. The
-        options are those of `Topic.publish`; the `ordering_key` is by default that of `App.topic(key=)`.
+        A value that a topic of the app takes is published as the app does; else it becomes JSON, or goes as it is if it
+        is bytes or text. The options are those of `Topic.publish`; the `ordering_key` is by default that of
+        `App.topic(key=)`.
         """
         declared = self._topics.get(topic)
-        if declared is not None and options.get("ordering_key") is None and declared.takes(value):
-            options["ordering_key"] = declared.key_of(value)
+        if declared is not None and declared.takes(value):
+            return declared.publish(value, **options).result(_PUBLISH)
         return self.pubsub.topic(topic).publish(encode_body(value), **options).result(_PUBLISH)
 
     def wait_idle(self, timeout: float = 5.0) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Generic, TypeVar, Unpack
+from os import PathLike
+from typing import TYPE_CHECKING, Generic, TypeVar, Unpack, cast
 
+from kafka_pubsub.config import TopicSchema
 from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.options import PublishOptions
 from kafka_pubsub.payloads import encode_body
 
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
+    from kafka_pubsub.records.codec import Format
 
 __all__ = ["AppTopic"]
 
@@ -32,11 +35,15 @@ class AppTopic(Generic[T]):
         kind: type[T] | None,
         key: Callable[[T], str | None] | None,
         pubsub: Callable[[], PubSub],
+        schema: str | PathLike[str] | TopicSchema | None = None,
     ) -> None:
         self._name = name
         self._kind = kind
         self._key = key
         self._pubsub = pubsub
+        self._schema = schema
+        # The client with which the schema was declared; None: with none.
+        self._declared: PubSub | None = None
 
     @property
     def name(self) -> str:
@@ -51,12 +58,31 @@ class AppTopic(Generic[T]):
         """Returns the ordering key of a value, by the app's `key`; None: there is none."""
         return None if self._key is None else self._key(value)
 
+    @property
+    def has_schema(self) -> bool:
+        """Whether a schema was declared for it."""
+        return self._schema is not None
+
+    def declare(self) -> None:
+        """Declares the topic's schema, if it has one, and asks for the schema's number."""
+        pubsub = self._pubsub()
+        if self._schema is None or self._declared is pubsub:
+            return
+        given: object = self._schema
+        format_: Format | None = None
+        if self._kind is not None and given in ("avro", "json", "protobuf"):
+            given, format_ = self._kind, cast("Format", given)
+        elif self._kind is not None and isinstance(given, TopicSchema) and given.file is None:
+            given = given.model_copy(update={"kind": given.kind or self._kind})
+        pubsub._use_schema(self._name, given, format_)
+        self._declared = pubsub
+
     def publish(self, value: T, **options: Unpack[PublishOptions]) -> Future[str]:
         """Queues a value; the future gives its message's id once it is on the in-sync replicas.
 
-        Bytes go as they are, text in UTF-8, anything else as JSON. The options are those of `Topic.publish`;
-        `ordering_key` is by default the key that `App.topic(key=)` takes from the value. In a coroutine await
-        `asyncio.wrap_future(orders.publish(order))`.
+        Bytes go as they are, text in UTF-8, anything else by the topic's schema, or without one as JSON. The options
+        are those of `Topic.publish`; `ordering_key` is by default the key that `App.topic(key=)` takes from the value.
+        In a coroutine await `asyncio.wrap_future(orders.publish(order))`.
         """
         if self._kind is not None and not self.takes(value):
             raise InvalidArgument(
@@ -65,7 +91,11 @@ class AppTopic(Generic[T]):
             )
         if options.get("ordering_key") is None:
             options["ordering_key"] = self.key_of(value)
-        return self._pubsub().topic(self._name).publish(encode_body(value), **options)
+        topic = self._pubsub().topic(self._name)
+        if self._schema is None or isinstance(value, (bytes, str)):
+            return topic.publish(encode_body(value), **options)
+        self.declare()
+        return topic.publish_record(value, **options)
 
     def __repr__(self) -> str:
         return f"<AppTopic {self._name!r}>"

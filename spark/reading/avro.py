@@ -17,17 +17,17 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kafka_pubsub.errors import FailedPrecondition, SchemaError
+from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.records.limits import check_schema
 
-from .frames import computed_once
+from .frames import Writers, computed_once
 from .python_decoder import BODY, SCHEMA_ID
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["by_avro", "check_schema", "has_spark_avro"]
+__all__ = ["by_avro", "has_spark_avro"]
 
-_NAMED = ("record", "enum", "fixed", "error")
 _PROBLEM = "isn't a body of the schema"
 #: The column of the wrapper, while it is read.
 _READ = "_read"
@@ -35,7 +35,7 @@ _READ = "_read"
 _TRAILER = b"\xffkpubsub\x00"
 
 
-def by_avro(messages: DataFrame, schema: str, writers: Mapping[int, str] | None) -> DataFrame:
+def by_avro(messages: DataFrame, schema: str, writers: Writers | None) -> DataFrame:
     """Adds `record` and `problem` to messages that have the columns of `frames.unframed`.
 
     `schema` is the reader's schema. `writers` are the schemas that bodies were written by, by number (None: all were
@@ -48,49 +48,6 @@ def by_avro(messages: DataFrame, schema: str, writers: Mapping[int, str] | None)
             "Avro needs the package org.apache.spark:spark-avro in the session: add it to those that it starts with"
         )
     return _by_spark(messages, parsed, written)
-
-
-def check_schema(schema: str) -> Any:
-    """Parses a schema; raises `SchemaError` if it isn't one, or isn't safe to decode with."""
-    import fastavro
-
-    try:
-        parsed = json.loads(schema)
-        fastavro.parse_schema(parsed)
-    except Exception as error:
-        raise SchemaError(f"schema: not an Avro schema: {type(error).__name__}: {error}") from error
-    _check(parsed, {}, ())
-    return parsed
-
-
-def _check(node: Any, named: dict[str, Any], inside: tuple[str, ...]) -> bool:
-    """Checks a part of a schema and the parts below it; returns whether a value of this part takes no byte."""
-    if isinstance(node, str):
-        if node in inside:
-            raise SchemaError(
-                f"schema: {node} contains itself, which can crash its decoder: give it a fixed depth"
-            )
-        return _check(named[node], named, inside) if node in named else node == "null"
-    if isinstance(node, list):
-        for each in node:
-            _check(each, named, inside)
-        return False
-    kind = node["type"]
-    if kind in ("array", "map"):
-        if _check(node["items" if kind == "array" else "values"], named, inside) and kind == "array":
-            raise SchemaError(
-                "schema: an array of items that take no bytes can grow without limit: leave it out"
-            )
-        return False
-    if kind not in _NAMED:
-        return _check(kind, named, inside)
-    name = node["name"]
-    named[name] = node
-    if kind in ("record", "error"):
-        # A list, so that every field is checked, also after one that takes bytes.
-        sizes = [_check(each["type"], named, (*inside, name)) for each in node["fields"]]
-        return all(sizes)
-    return bool(kind == "fixed" and node["size"] == 0)
 
 
 def has_spark_avro(spark: SparkSession) -> bool:
@@ -111,7 +68,7 @@ def _wrapped(parsed: Any) -> str:
     return json.dumps({"type": "record", "name": "kafka_pubsub_wrapped", "fields": fields})
 
 
-def _by_spark(messages: DataFrame, parsed: Any, written: Mapping[int, Any] | None) -> DataFrame:
+def _by_spark(messages: DataFrame, parsed: Any, written: Mapping[int | str, Any] | None) -> DataFrame:
     from pyspark.sql import functions as F
     from pyspark.sql.avro.functions import from_avro
 

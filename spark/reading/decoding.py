@@ -9,13 +9,12 @@ Rules
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from kafka_pubsub.errors import InvalidArgument, SchemaError
 
-from .frames import FRAME_PROBLEM, Framing, computed_once, unframed
+from .frames import FRAME_PROBLEM, Framing, Writers, computed_once, unframed
 from .protobuf import Protobuf
 from .python_decoder import BODY, SCHEMA_ID
 
@@ -33,16 +32,17 @@ def decoded(
     schema: str | StructType | Protobuf,
     *,
     framing: Framing = "none",
-    writers: Mapping[int, str] | None = None,
+    writers: Writers | None = None,
 ) -> DataFrame:
     """Adds `record` (the decoded body) and `problem` (why there is no `record`) to messages.
 
     `schema` is, for JSON, the columns: "id bigint, amount double" or a `StructType`; for Avro the schema as JSON text;
     for Protobuf `Protobuf(descriptors, message)`. `framing` says how bodies name the schema that they were written by:
-    "none" (default: they don't), "confluent", "apicurio" (8 bytes of a number) or "apicurio3" (4 bytes, from Registry 3
-    on); with a framing, the column `schema_id` has the schema's number. `writers` are, for framed Avro, the schemas by
-    number, e.g. `registered(registry, subject)`; a body of another schema isn't decoded (default: none). Avro needs the
-    package spark-avro in the session.
+    "none" (default: they don't), "confluent", "apicurio" (8 bytes of a number), "apicurio3" (4 bytes, from Registry 3
+    on) or "header" (bare bodies with the header `record-schema`); with a framing, the column `schema_id` has the
+    schema's number, or the header's text. `writers` are, for framed Avro, the schemas by number or by that text,
+    e.g. `registered(registry, subject)` or `schemas_in(folder, subject)`; a body of another schema isn't decoded
+    (default: none). Avro needs the package spark-avro in the session.
 
     Example:
         decoded(messages(spark, "orders"), "id bigint, amount double").where("problem is null").select("record.*")
@@ -57,6 +57,8 @@ def decoded(
         )
     if kind != "avro" and writers is not None:
         raise InvalidArgument("writers: only framed Avro takes them")
+    if framing == "header" and writers is not None:
+        writers = {str(number): text for number, text in writers.items()}
     found = unframed(messages, framing, writers)
     if isinstance(schema, Protobuf):
         from .protobuf import by_protobuf

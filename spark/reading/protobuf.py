@@ -21,6 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kafka_pubsub.errors import FailedPrecondition, SchemaError
+from kafka_pubsub.records.message_index import is_map, is_repeated, path_of_message, read_varint, split_index
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -82,12 +83,12 @@ def _type_of(message: Any, inside: tuple[str, ...]) -> DataType:
     deeper = (*inside, message.full_name)
     fields = []
     for field in message.fields:
-        if _is_map(field):
+        if is_map(field):
             entry = field.message_type.fields_by_name
             kind: DataType = T.MapType(_value_type(entry["key"], deeper), _value_type(entry["value"], deeper))
         else:
             kind = _value_type(field, deeper)
-            kind = T.ArrayType(kind) if _is_repeated(field) else kind
+            kind = T.ArrayType(kind) if is_repeated(field) else kind
         fields.append(T.StructField(field.name, kind))
     return T.StructType(fields)
 
@@ -114,30 +115,20 @@ def _value_type(field: Any, inside: tuple[str, ...]) -> DataType:
     return kinds.get(field.cpp_type, T.StringType())
 
 
-def _is_map(field: Any) -> bool:
-    return field.message_type is not None and field.message_type.GetOptions().map_entry
-
-
-def _is_repeated(field: Any) -> bool:
-    # Versions of protobuf below 6.31 have only the label, a number.
-    told = getattr(field, "is_repeated", None)
-    return bool(field.label == field.LABEL_REPEATED if told is None else told)
-
-
 def _begin(schema: Protobuf, framing: Framing) -> Decode:
     """Makes the function that decodes bodies, on an executor."""
     from google.protobuf import message_factory
 
     found = _found(schema)
     made = message_factory.GetMessageClass(found)
-    read, path = _reader(found), _path(found)
+    read, path = _reader(found), path_of_message(found)
 
-    def decode(body: bytes, number: int | None) -> Any:
+    def decode(body: bytes, number: int | str | None) -> Any:
         if framing == "confluent":
-            said, body = _unwrapped(body)
+            said, body = split_index(body)
             if said != path:
                 raise ValueError(f"it is message {said} of its file, and {schema.message} is {path}")
-        elif framing != "none":
+        elif framing not in ("none", "header"):
             name, body = _named(body)
             if name != found.name:
                 raise ValueError(f"it is message {name!r}, and not {found.name!r}")
@@ -146,62 +137,15 @@ def _begin(schema: Protobuf, framing: Framing) -> Decode:
     return decode
 
 
-def _path(message: Any) -> list[int]:
-    """Returns a message's position in its file as Confluent's frame has it, from the outermost message to this one."""
-    from google.protobuf import descriptor_pb2
-
-    outer = message.containing_type
-    if outer is None:
-        file = descriptor_pb2.FileDescriptorProto()
-        message.file.CopyToProto(file)
-        return [[each.name for each in file.message_type].index(message.name)]
-    told = descriptor_pb2.DescriptorProto()
-    outer.CopyToProto(told)
-    return [*_path(outer), [each.name for each in told.nested_type].index(message.name)]
-
-
-def _unwrapped(body: bytes) -> tuple[list[int], bytes]:
-    """Splits a body into the position of its message in the file and the rest.
-
-    The position is a count and so many numbers, or a zero for the first message.
-    """
-    count, at = _varint(body, 0)
-    if count == 0:
-        return [0], body[at:]
-    path = []
-    for _ in range(count):
-        number, at = _varint(body, at)
-        path.append(number)
-    return path, body[at:]
-
-
-def _varint(body: bytes, at: int) -> tuple[int, int]:
-    """Reads a number of the frame, which is signed (zigzag); also returns where the next number begins."""
-    value, at = _plain_varint(body, at)
-    return (value >> 1) ^ -(value & 1), at
-
-
-def _plain_varint(body: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 35, 7):
-        if at >= len(body):
-            break
-        value |= (body[at] & 0x7F) << shift
-        at += 1
-        if body[at - 1] < 0x80:
-            return value, at
-    raise ValueError("what its frame says of the message is broken")
-
-
 def _named(body: bytes) -> tuple[str, bytes]:
     """Splits a body into its message's name and the rest.
 
     The name is field 1 of a message that comes first, after its length.
     """
-    size, at = _plain_varint(body, 0)
+    size, at = read_varint(body, 0)
     told = body[at : at + size]
     # This byte says: field 1, with a length.
-    length, begin = _plain_varint(told, 1) if told[:1] == b"\x0a" else (-1, 0)
+    length, begin = read_varint(told, 1) if told[:1] == b"\x0a" else (-1, 0)
     if len(told) < size or begin + length != len(told):
         raise ValueError("its frame doesn't name a message, as Apicurio's serializer does by default")
     return told[begin:].decode("utf-8", "replace"), body[at + size :]
@@ -224,9 +168,9 @@ def _time(value: Any) -> Any:
 
 
 def _field(value: Any, field: Any, read: Callable[[Any], Any]) -> Any:
-    if _is_map(field):
+    if is_map(field):
         return [(key, read(each)) for key, each in getattr(value, field.name).items()]
-    if _is_repeated(field):
+    if is_repeated(field):
         return [read(each) for each in getattr(value, field.name)]
     if field.has_presence and not value.HasField(field.name):
         return None
@@ -236,7 +180,7 @@ def _field(value: Any, field: Any, read: Callable[[Any], Any]) -> Any:
 def _value_reader(field: Any) -> Callable[[Any], Any]:
     from decimal import Decimal
 
-    if _is_map(field):
+    if is_map(field):
         field = field.message_type.fields_by_name["value"]
     if field.message_type is not None:
         return _reader(field.message_type)

@@ -15,8 +15,8 @@ __all__ = ["BODY", "SCHEMA_ID", "Decode", "by_python"]
 
 #: The columns to decode: the body without its frame, and the number of its schema.
 BODY, SCHEMA_ID = "_body", "_schema_id"
-#: Turns a body and the number of its schema (None: it isn't framed) into a record; an exception says why it can't.
-Decode = Callable[[bytes, int | None], Any]
+#: Turns a body and what names its schema (None: nothing does) into a record; an exception says why it can't.
+Decode = Callable[[bytes, int | str | None], Any]
 
 
 def by_python(messages: DataFrame, kind: DataType, begin: Callable[[], Decode]) -> DataFrame:
@@ -45,7 +45,7 @@ def _decode_batches(batches: Iterable[RecordBatch], decode: Decode, kind: DataTy
         yield pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, "record", "problem"])
 
 
-def _decoded(body: bytes | None, number: int | None, decode: Decode) -> tuple[Any, str | None]:
+def _decoded(body: bytes | None, number: int | str | None, decode: Decode) -> tuple[Any, str | None]:
     if body is None:
         # This is a tombstone, or a body without the frame that it should have; `decoded` says so in `problem`.
         return None, None

@@ -1,4 +1,4 @@
-"""Asks a schema registry for the schemas of a subject, by confluent-kafka's client.
+"""The schemas of a subject: asked from a registry by confluent-kafka's client, or read from a folder.
 
 Rule: only drivers ask, because the client needs librdkafka, which executors don't have.
 """
@@ -6,6 +6,8 @@ Rule: only drivers ask, because the client needs librdkafka, which executors don
 from __future__ import annotations
 
 from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafka_pubsub.errors import (
@@ -21,7 +23,7 @@ from kafka_pubsub.errors import (
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
-__all__ = ["registered"]
+__all__ = ["registered", "schemas_in"]
 
 _KINDS = {401: PermissionDenied, 403: PermissionDenied, 404: NotFound}
 #: Seconds for one request.
@@ -55,6 +57,20 @@ def registered(registry: str, subject: str, *, config: Mapping[str, Any] | None 
     except Exception as error:
         kind = _KINDS.get(getattr(error, "http_status_code", 0), BrokerUnavailable)
         raise kind(f"registry {registry}, subject {subject!r}: {error}") from error
+
+
+def schemas_in(folder: str | PathLike[str], subject: str) -> dict[str, str]:
+    """Reads the schemas of a subject from a folder (`FOLDER/orders/v1.avsc`): the `writers` for `decoded` by a header.
+
+    Each has the text that the header `record-schema` of its messages has, such as `orders/1`.
+
+    Example:
+        writers = schemas_in("schemas", "orders")
+    """
+    from kafka_pubsub.records.folder import Folder
+
+    found = Folder(Path(folder))
+    return {f"{subject}/{number}": found.read(subject, number)[1] for number in found.numbers(subject)}
 
 
 def _schemas(client: SchemaRegistryClient, subject: str) -> dict[int, str]:

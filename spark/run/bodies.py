@@ -15,6 +15,8 @@ from ..reading.protobuf import Protobuf
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from ..reading.frames import Writers
+
 __all__ = ["SCHEMA", "Bodies", "expect_option", "expect_options", "framing_options", "schema_option"]
 
 
@@ -44,7 +46,10 @@ SCHEMA = _Schema()
 
 
 class Bodies(NamedTuple):
-    """A description of bodies, by the options of this module. `subject` None means TOPIC-value."""
+    """A description of bodies, by the options of this module.
+
+    `subject` None means TOPIC-value in a registry, and TOPIC in a folder.
+    """
 
     schema: str | Protobuf | None = None
     framing: Any = "none"
@@ -63,15 +68,19 @@ class Bodies(NamedTuple):
                 )
             return messages
         from ..reading.decoding import decoded
-        from ..reading.registry import registered
 
-        writers = None
-        if self.registry is not None:
-            subject = self.subject or (None if topic is None else f"{topic}-value")
-            if subject is None:
-                raise click.UsageError("--subject is missing: with several topics it can't be told")
-            writers = registered(self.registry, subject)
-        return decoded(messages, self.schema, framing=self.framing, writers=writers)
+        return decoded(messages, self.schema, framing=self.framing, writers=self._writers(topic))
+
+    def _writers(self, topic: str | None) -> Writers | None:
+        from ..reading.registry import registered, schemas_in
+
+        if self.registry is None:
+            return None
+        is_folder = Path(self.registry).is_dir()
+        subject = self.subject or (topic if is_folder or topic is None else f"{topic}-value")
+        if subject is None:
+            raise click.UsageError("--subject is missing: with several topics it can't be told")
+        return schemas_in(self.registry, subject) if is_folder else registered(self.registry, subject)
 
 
 def schema_option(purpose: str) -> click.Option:
@@ -90,23 +99,25 @@ def framing_options() -> list[click.Option]:
     return [
         click.Option(
             ["--framing"],
-            type=click.Choice(["none", "confluent", "apicurio", "apicurio3"]),
+            type=click.Choice(["none", "confluent", "apicurio", "apicurio3", "header"]),
             default="none",
             show_default=True,
             help="With --schema: how a body says which schema it was written by. confluent: a zero byte and 4 bytes. "
-            "apicurio: a zero byte and 8 bytes. apicurio3: 4 bytes, as Apicurio's serializers do from Registry 3 on.",
+            "apicurio: a zero byte and 8 bytes. apicurio3: 4 bytes, as Apicurio's serializers do from Registry 3 on. "
+            "header: a bare body, and the header record-schema.",
         ),
         click.Option(
             ["--registry"],
             metavar="URL",
             help="With --framing and Avro: the registry that knows the schemas (Confluent's interface; of Apicurio "
-            "http://HOST:8080/apis/ccompat/v7). A schema that comes later isn't known before the next start.",
+            "http://HOST:8080/apis/ccompat/v7), or with the framing header the folder that has them. A schema that "
+            "comes later isn't known before the next start.",
         ),
         click.Option(
             ["--subject"],
             metavar="NAME",
             help="With --registry: the subject under which the registry keeps the schemas of these bodies. Default: "
-            "TOPIC-value, as Confluent's serializers name it.",
+            "TOPIC-value, as Confluent's serializers name it; TOPIC in a folder.",
         ),
     ]
 

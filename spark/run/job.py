@@ -246,18 +246,26 @@ def execute(job: Job, context: Context, options: Mapping[str, Any]) -> Outcome:
             "along (--archives, an image)"
         ) from error
     except Exception as error:
-        if _has_ended(error):
-            raise FailedPrecondition(
-                f"{job.name}: Spark's Java process has ended; its last lines are above. If its memory ran out, {_MORE}"
-            ) from error
-        if not is_of_spark(error):
+        if not (_has_ended(error) or is_of_spark(error)):
             raise
-        said = cause_line(error)
-        if any(text in f"{said} {error}" for text in _NO_MEMORY):
-            raise FailedPrecondition(f"{job.name}: Spark's memory ran out ({said}): {_MORE}") from error
-        raise FailedPrecondition(
-            f"{job.name} failed in Spark: {said} (KAFKA_PUBSUB_SPARK_LOG=WARN shows Spark's own log)"
-        ) from error
+        try:
+            text = _describe(error)
+        except Exception as later:
+            # The Java process ended when it was asked for the cause.
+            if not _has_ended(later):
+                raise
+            text = _describe(later)
+        raise FailedPrecondition(f"{job.name}{text}") from error
+
+
+def _describe(error: Exception) -> str:
+    """Returns what a person can do about an error of Spark; asks the Java process for its cause."""
+    if _has_ended(error):
+        return f": Spark's Java process has ended; its last lines are above. If its memory ran out, {_MORE}"
+    said = cause_line(error)
+    if any(text in f"{said} {error}" for text in _NO_MEMORY):
+        return f": Spark's memory ran out ({said}): {_MORE}"
+    return f" failed in Spark: {said} (KAFKA_PUBSUB_SPARK_LOG=WARN shows Spark's own log)"
 
 
 def _has_ended(error: Exception) -> bool:

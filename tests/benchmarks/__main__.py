@@ -35,7 +35,7 @@ Examples:
     help="publish, pull, handler, stuck, latency, memory, kill, nacks, nacks_default, nacks_1000, failing, parked, "
     "parked_keys, members, exactly_once, delays, lateness, waiting, routers, growing, lanes_urgent, "
     "lanes_few, lanes_many, lanes_rate, lanes_classes, ends, pauses, apps, push, observed, multicast, "
-    "multicast_in_turn, multicast_latency, multicast_locality, multicast_new_topics, home_away, "
+    "multicast_in_turn, multicast_latency, multicast_locality, multicast_new_topics, home_away, records, "
     "start or workers; can be repeated.",
 )
 @click.option("--row", "rows", multiple=True, metavar="NAME", help="Only these rows, e.g. ours, raw.")

@@ -17,6 +17,7 @@ from tests.benchmarks import (
     multicast_scenarios,
     observed_scenarios,
     push_scenarios,
+    record_scenarios,
     start_scenarios,
     worker_scenarios,
 )
@@ -452,6 +453,7 @@ _ALL: Mapping[str, Callable[[bool], Scenario]] = {
     "members": _members,
     "exactly_once": _exactly_once,
     **app_scenarios.ALL,
+    **record_scenarios.ALL,
     **push_scenarios.ALL,
     **worker_scenarios.ALL,
     **delay_scenarios.ALL,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import http.client
 import subprocess
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,9 +19,22 @@ from kafka_pubsub.local.tcp_ports import free_ports
 from tests.contract.connect.steps import Answer
 from tests.support import until
 
-__all__ = ["StockConnect", "asking"]
+__all__ = [
+    "CONVERTER",
+    "LOCK",
+    "LOG",
+    "PATIENCE",
+    "SETTINGS",
+    "StockConnect",
+    "asked_again",
+    "asking",
+    "read",
+]
 
 LOCK = Path(__file__).parent / "connect.lock.json"
+#: Apicurio's Avro converter, which a stock Kafka Connect doesn't have; Confluent's isn't in Maven's repository.
+CONVERTER_LOCK = Path(__file__).parent / "converter.lock.json"
+CONVERTER = "io.apicurio.registry.utils.converter.AvroConverter"
 SETTINGS = Path(__file__).parents[3] / "deploy" / "connect" / "worker.properties"
 LOG = """
 appender.out.type = Console
@@ -36,9 +50,16 @@ logger.settings.level = warn
 PATIENCE = 120.0
 
 
-def asking(port: int, method: str, path: str, content: bytes | None, headers: Mapping[str, str]) -> Answer:
-    """Asks a server on this machine, byte for byte; `Answer(0, None)`: no server answers."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+def asking(
+    port: int,
+    method: str,
+    path: str,
+    content: bytes | None,
+    headers: Mapping[str, str],
+    host: str = "127.0.0.1",
+) -> Answer:
+    """Asks a server, on this machine or another, byte for byte; `Answer(0, None)`: no server answers."""
+    connection = http.client.HTTPConnection(host, port, timeout=60)
     try:
         connection.request(method, path, content, dict(headers))
         answer = connection.getresponse()
@@ -47,6 +68,19 @@ def asking(port: int, method: str, path: str, content: bytes | None, headers: Ma
         return Answer(0, None)
     finally:
         connection.close()
+
+
+def asked_again(ask: Callable[[], Answer], request: str) -> Answer:
+    """Returns the answer of a Kafka Connect that isn't in a rebalance."""
+    answer = Answer(0, None)
+
+    def is_answered() -> bool:
+        nonlocal answer
+        answer = ask()
+        return answer.status != 409 or "Cannot complete request" not in answer.value["message"]
+
+    until(is_answered, f"{request} without a rebalance", PATIENCE)
+    return answer
 
 
 class StockConnect:
@@ -72,7 +106,7 @@ class StockConnect:
 
     def __enter__(self) -> Self:
         jars = ensure_jars(paths.cache(), print, parse_lock(LOCK.read_text()))
-        (self._folder / "plugins").mkdir()
+        _add_converter(self._folder / "plugins" / "avro")
         properties, log_settings = self._folder / "worker.properties", self._folder / "log4j2.properties"
         properties.write_text("".join(f"{name}={value}\n" for name, value in self._settings.items()))
         log_settings.write_text(LOG)
@@ -100,15 +134,7 @@ class StockConnect:
 
     def ask(self, method: str, path: str, content: bytes | None, headers: Mapping[str, str]) -> Answer:
         """Asks its REST interface, again while it is in a rebalance, which it tells by 409."""
-        answer = Answer(0, None)
-
-        def is_answered() -> bool:
-            nonlocal answer
-            answer = asking(self.port, method, path, content, headers)
-            return answer.status != 409 or "Cannot complete request" not in answer.value["message"]
-
-        until(is_answered, f"{method} {path} without a rebalance", PATIENCE)
-        return answer
+        return asked_again(lambda: asking(self.port, method, path, content, headers), f"{method} {path}")
 
     def close(self) -> None:
         """Ends the process."""
@@ -124,6 +150,16 @@ class StockConnect:
     def _is_healthy(self) -> bool:
         assert self._process.poll() is None, (self._folder / "log").read_text()[-4000:]
         return self.ask("GET", "/health", None, {}).status == 200
+
+
+def _add_converter(plugin: Path) -> None:
+    """Makes the plugin with the Avro converter."""
+    plugin.mkdir(parents=True)
+    for jar in ensure_jars(paths.cache(), print, parse_lock(CONVERTER_LOCK.read_text())):
+        (plugin / jar.name).symlink_to(jar)
+    # Its jar doesn't say that it has a converter, which `plugin.discovery=service_load` needs.
+    with zipfile.ZipFile(plugin / "services.jar", "w") as services:
+        services.writestr("META-INF/services/org.apache.kafka.connect.storage.Converter", f"{CONVERTER}\n")
 
 
 def read(file: Path) -> dict[str, str]:

@@ -19,9 +19,12 @@ from kafka_pubsub import (
     FailedPrecondition,
     InvalidArgument,
     Message,
+    RegistryUnavailable,
     Retry,
+    RetryPolicy,
 )
 from kafka_pubsub.handlers.testing import AppTest
+from kafka_pubsub.subscribe.workers.lease_runner import AWAY
 
 DEAD = DeadLetterPolicy(topic="dead", max_attempts=3)
 
@@ -384,3 +387,20 @@ def test_a_handler_with_a_yield_is_refused() -> None:
 
     with pytest.raises(InvalidArgument, match="has a yield"):
         app_of(charge)
+
+
+def test_an_outage_of_the_registry_uses_no_attempts_up_quickly() -> None:
+    """Whatever the policy says, the message comes again after half a minute."""
+    app, at = App(), list[float]()
+
+    @app.subscriber("billing", topic="orders", retry=RetryPolicy(min_backoff=0, max_backoff=0))
+    def charge(message: Message) -> None:
+        assert t.clock is not None
+        at.append(t.clock.now())
+        if message.delivery_attempt == 1:
+            raise RegistryUnavailable("it doesn't answer")
+
+    with app.test() as t:
+        t.publish("orders", b"x")
+        t.wait_idle(timeout=60)
+    assert at[1] - at[0] >= AWAY

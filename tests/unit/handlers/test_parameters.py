@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 from fast_depends import Depends
+from google.protobuf.duration_pb2 import Duration
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from kafka_pubsub import InvalidArgument, Message
+from kafka_pubsub import BadRecord, FailedPrecondition, InvalidArgument, Message
 from kafka_pubsub.handlers.parameters import BAD_BODIES, explain_body, place_of, resolve
 from kafka_pubsub.lane_names import Lane
 from kafka_pubsub.log.memory.record import MemoryRecord
 from kafka_pubsub.looks.message import NoLease
+from kafka_pubsub.records.opening import open_records
 
 
 class Order(BaseModel):
@@ -36,6 +40,11 @@ class Note(TypedDict):
 def message(body: bytes, key: bytes | None = b"ada") -> Message:
     record = MemoryRecord("orders", 0, 7, key, body, None, 0, 0, False)
     return Message(record, NoLease(Lane(0, True)))
+
+
+def record(body: bytes, headers: list[tuple[str, bytes | None]], schemas: str | None) -> Message:
+    stored = MemoryRecord("orders", 0, 7, b"ada", body, headers, 0, 0, False)
+    return Message(stored, NoLease(Lane(0, True), open_records(schemas)))
 
 
 def filled(function: Callable[..., object], body: bytes, **names: object) -> object:
@@ -241,3 +250,56 @@ def test_depends_of_fast_depends_fills_what_it_declares() -> None:
         return order.total * share, message.ordering_key
 
     assert filled(handle, b'{"user_id":"a","total":4}') == (2.0, "ada")
+
+
+@pytest.fixture
+def schemas(tmp_path: Path) -> str:
+    (tmp_path / "orders").mkdir()
+    fields = [{"name": "user_id", "type": "string"}, {"name": "total", "type": "long"}]
+    schema = {"type": "record", "name": "Order", "fields": fields}
+    (tmp_path / "orders" / "v1.avsc").write_text(json.dumps(schema))
+    return str(tmp_path)
+
+
+RECORD: list[tuple[str, bytes | None]] = [("record-schema", b"orders/1")]
+
+
+def order(found: Order) -> object:
+    return found
+
+
+def prepared(message: Message) -> object:
+    parameters = resolve(order, "subscriber 'x'", batch=False, names={})
+    return parameters.prepare()(message)[0]
+
+
+def test_a_model_is_made_of_records_and_of_json_alike(schemas: str) -> None:
+    ada = Order(user_id="ada", total=1)
+    assert prepared(record(b"\x06ada\x02", RECORD, schemas)) == ada
+    assert prepared(record(b'{"user_id":"ada","total":1}', [], schemas)) == ada
+    assert prepared(record(b'{"user_id":"ada","total":1}', [], None)) == ada
+
+
+def test_a_record_that_can_not_be_read_is_a_bad_body(schemas: str) -> None:
+    for body, headers in ((b"\x06ad", RECORD), (b"x", [("record-schema", b"?")])):
+        with pytest.raises(BadRecord) as refused:
+            prepared(record(body, list(headers), schemas))
+        assert isinstance(refused.value, BAD_BODIES)
+        assert explain_body(refused.value, "Order").startswith("the body isn't Order: ")
+
+
+def test_a_record_where_no_schemas_are_known_is_no_fault_of_the_body() -> None:
+    for body, headers in ((b"\x06ada\x02", RECORD), (b"\0\0\0\0\1x", [])):
+        with pytest.raises(FailedPrecondition, match="set KAFKA_PUBSUB_SCHEMAS") as missing:
+            prepared(record(body, list(headers), None))
+        assert not isinstance(missing.value, BAD_BODIES)
+
+
+def test_a_protobuf_message_is_read_as_a_record_only(schemas: str) -> None:
+    def handle(duration: Duration) -> object:
+        return duration
+
+    parameters = resolve(handle, "subscriber 'x'", batch=False, names={})
+    assert parameters.body == "Duration"
+    with pytest.raises(BadRecord, match="doesn't say its schema"):
+        parameters.prepare()(record(b"{}", [], schemas))

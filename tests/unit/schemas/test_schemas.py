@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -16,6 +17,8 @@ import fastavro
 import pytest
 
 from kafka_pubsub.delays import records as delays
+from kafka_pubsub.multicast import records as multicast
+from kafka_pubsub.multicast.values import Alive, Gone, Proposal, Stage, Timestamp
 from kafka_pubsub.subscribe.formats.checkpoint import Checkpoint, Log, Part, joined, split
 from kafka_pubsub.subscribe.formats.notes import Notes
 from kafka_pubsub.subscribe.retry_topic import checkpoint_records as checkpoints
@@ -163,3 +166,69 @@ def test_a_tick_is_told_by_its_header() -> None:
     assert delays.is_tick([("a", b"b"), delays.TICK_HEADER])
     assert delays.is_tick([("ps-schema", b"tick/v1")]), "what routers wrote before"
     assert not delays.is_tick([("ps-schema", b"checkpoint/v1"), ("tick/v1", b"")])
+
+
+TIMESTAMP = Timestamp(2**40, "orders/0@7fGh2kQz")
+DESTINATIONS = ("billing/1@8aBc3dEf", "orders/0@7fGh2kQz")
+#: The records of inboxes and of receipts, by the header in which they lie.
+MULTICAST: dict[str, tuple[str, object]] = {
+    "alive/v1-0": ("ps-alive", Alive("7fGh2kQzR0-x_Yz1234567")),
+    "gone/v1-0": ("ps-gone", Gone("orders/0@7fGh2kQz")),
+    "proposal/v1-0": ("ps-proposal", Proposal("3b1e-5", TIMESTAMP, True, 2**33)),
+    "receipt/v1-0": (
+        "ps-receipt",
+        multicast.Receipt("3b1e-5", TIMESTAMP, (), "billing/1@8aBc3dEf", (0, 7), "too large"),
+    ),
+    "receipt/v1-1": ("ps-receipt", multicast.Receipt("3b1e-6", None, DESTINATIONS[:1], DESTINATIONS[1])),
+    "stage/v1-0": (
+        "ps-stage",
+        multicast.StageRecord(Stage("3b1e-5", DESTINATIONS, ("audit/0@9xYz8wVu",), "", 2**39), 12),
+    ),
+    "stage/v1-1": (
+        "ps-stage",
+        multicast.StageRecord(Stage("3b1e-7", DESTINATIONS[:1], (), "orders@7fGh2kQzR0-x_Yz1234567"), 0),
+    ),
+}
+
+
+def read_multicast(name: str, value: bytes) -> object:
+    header = (MULTICAST[name][0], value)
+    return (
+        multicast.decode_receipt([header]) if header[0] == "ps-receipt" else multicast.decode_inbox([header])
+    )
+
+
+@pytest.mark.parametrize("name", sorted(MULTICAST))
+def test_what_is_kept_of_causal_topics_is_readable_and_written_so_now(name: str) -> None:
+    header, said = MULTICAST[name]
+    kept = (RECORDS / f"{name}.avro").read_bytes()
+    write = getattr(multicast, f"encode_{name.partition('/')[0]}")
+    assert read_multicast(name, kept) == said
+    assert write(said) == (header, kept)
+
+
+@pytest.mark.parametrize("name", sorted(MULTICAST))
+def test_a_damaged_record_of_a_causal_topic_says_nothing(name: str) -> None:
+    kept = (RECORDS / f"{name}.avro").read_bytes()
+    for at in range(len(kept)):
+        assert read_multicast(name, kept[:at] + bytes([kept[at] ^ 1]) + kept[at + 1 :]) is None
+    assert read_multicast(name, kept[:-1]) is None
+
+
+def test_records_of_every_version_of_every_schema_are_kept_and_tested() -> None:
+    kept = {f"{path.parent.name}/{path.stem}" for path in RECORDS.glob("*/*.avro")}
+    versions = {name.rpartition("-")[0] for name in kept}
+    assert versions == {name.removesuffix(".avsc") for name in CHECKSUMS}
+    assert kept == {*KEPT, *MULTICAST, *(name for name in kept if name.startswith("checkpoint/"))}
+
+
+@pytest.mark.parametrize("folder", sorted(path.name for path in SCHEMAS.iterdir() if path.is_dir()))
+def test_a_page_of_every_record_names_what_writes_and_reads_it(folder: str) -> None:
+    page = (SCHEMAS / folder / "README.md").read_text(encoding="utf-8")
+    for row in ("| lies in | ", "| is written by | ", "| is read by | "):
+        assert row in page
+    for version in (path.name for path in (SCHEMAS / folder).glob("*.avsc")):
+        assert f"`{version}` is released" in page
+    modules = re.findall(r"`((?:kafka_pubsub|spark)/[a-z_/]+\.py)`", page)
+    assert len(modules) >= 3
+    assert [name for name in modules if not (ROOT / name).is_file()] == []
