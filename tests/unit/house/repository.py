@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "kafka_pubsub"
 
 _GENERATED = {"__pycache__", "build", "dist"}
-_SHOWN_THOUGH_HIDDEN = {".ci", ".gitignore", ".gitattributes", ".pre-commit-config.yaml"}
+_SHOWN_THOUGH_HIDDEN = {".ci", ".dockerignore", ".gitignore", ".gitattributes", ".pre-commit-config.yaml"}
 
 
 @cache

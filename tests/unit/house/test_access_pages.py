@@ -35,7 +35,7 @@ def test_the_files_are_those_of_the_rights(role: str) -> None:
 
 def test_each_role_has_files() -> None:
     assert set(PROGRAMS) == set(ROLES)
-    assert {each.stem for each in (FOLDER / "strimzi").iterdir()} == set(ROLES)
+    assert {each.stem for each in (FOLDER / "strimzi").iterdir()} == {*ROLES, "kustomization"}
 
 
 def test_the_command_takes_the_roles_and_extras_that_there_are() -> None:

@@ -24,11 +24,13 @@ SHOWN = {"mermaid", "text"}
 RUN_BY = {
     "README.md": {"python": PROGRAMS, "sh": HOUR},
     "docs/benchmarks.md": {"sh": "tests/unit/bench/test_page.py"},
+    "docs/compose.md": dict.fromkeys(("sh", "dockerfile"), "tests/containers/test_compose.py"),
     "docs/connecting.md": dict.fromkeys(("python", "sh"), "tests/unit/pages/test_connecting.py")
     | {"console": COMMANDS, "properties": "tests/unit/pages/test_connecting.py"},
     "docs/delays.md": {"python": PROGRAMS, "console": COMMANDS},
     "docs/existing-topic.md": {"python": PROGRAMS, "console": COMMANDS},
     "docs/handlers.md": {"python": "tests/unit/pages/test_handlers.py", "console": COMMANDS},
+    "docs/kubernetes.md": dict.fromkeys(("sh", "yaml", "dockerfile"), "tests/unit/deploy/test_page.py"),
     "docs/lanes.md": {"python": PROGRAMS, "console": COMMANDS},
     "docs/metrics.md": dict.fromkeys(("python", "yaml"), "tests/unit/pages/test_metrics.py")
     | {"console": COMMANDS},
@@ -41,13 +43,15 @@ RUN_BY = {
     "docs/ordering.md": {"python": PROGRAMS},
     "docs/publishing.md": {"python": PROGRAMS},
     "docs/push.md": dict.fromkeys(("python", "toml"), "tests/unit/pages/test_push.py"),
+    "docs/records.md": {"python": "tests/unit/pages/test_records.py"},
     "docs/redelivery-operations.md": {"console": COMMANDS},
     "docs/redelivery.md": {"python": PROGRAMS, "console": COMMANDS},
     "docs/spark-job.md": {"python": SPARK, "sh": SPARK},
     "docs/spark.md": {"python": SPARK, "sh": SPARK, "properties": SPARK},
     "docs/testing.md": {"python": "tests/page_suite.py"},
     "docs/tutorial.md": dict.fromkeys(("python", "sh"), "tests/acceptance/test_tutorial.py"),
-    "docs/worker.md": {"console": COMMANDS, "toml": COMMANDS},
+    "docs/worker.md": {"console": COMMANDS, "toml": COMMANDS}
+    | dict.fromkeys(("sh", "ini"), "tests/unit/house/test_systemd.py"),
 }
 
 

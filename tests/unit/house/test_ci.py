@@ -105,6 +105,49 @@ def test_more_than_five_tests_that_pass_only_in_the_second_try_fail_the_run(tmp_
     assert (result.returncode, result.stdout) == (1, "6 tests passed only in the second try, 5 may\n")
 
 
+def test_of_three_tries_two_may_not_fail(tmp_path: Path) -> None:
+    run_tests(tmp_path, source_of("fail"), "stage.broken.xml")
+    run_tests(tmp_path, source_of("fail", "pass"), "stage.xml")
+    run_tests(tmp_path, source_of("pass"), "stage.again.xml")
+    result = judgement_on(tmp_path)
+    assert (result.returncode, result.stdout.startswith("failed: test_it::test_0: ")) == (1, True)
+    # pytest may end like this without an error of its own.
+    assert judgement_on(tmp_path, "--summary").stdout.endswith("\n2 passed, 1 failed, 0 skipped\n")
+
+
+def test_a_stage_runs_again_when_pytest_broke_off_and_then_what_failed(tmp_path: Path) -> None:
+    """The function of `.ci/run`, with a pytest that breaks off, fails, and passes."""
+    text = RUN.read_text(encoding="utf-8")
+    (function,) = re.findall(r"^with_second_try\(\) \{\n(?:.*\n)*?\}$", text, re.MULTILINE)
+    pytest_ = tmp_path / ".venv" / "bin" / "pytest"
+    pytest_.parent.mkdir(parents=True)
+    pytest_.write_text(
+        """#!/bin/bash
+echo "$PYTEST_ADDOPTS $*" >>calls
+touch "${PYTEST_ADDOPTS##*--junitxml=}"
+exit "$(sed -n "$(wc -l <calls)p" codes)"
+"""
+    )
+    pytest_.chmod(0o755)
+    script = (
+        f"set -euo pipefail\nreports=. scratch=.\n{function}\nwith_second_try fast .venv/bin/pytest -n auto"
+    )
+    for codes, status, reports in (
+        ("3 1 0", 0, ["fast.again.xml", "fast.broken.xml", "fast.xml"]),
+        ("3 0", 0, ["fast.broken.xml", "fast.xml"]),
+        ("3 3", 1, ["fast.broken.xml", "fast.xml"]),
+        ("1 5", 0, ["fast.again.xml", "fast.xml"]),
+        ("2", 1, ["fast.xml"]),
+    ):
+        (tmp_path / "calls").unlink(missing_ok=True)
+        for report in tmp_path.glob("*.xml"):
+            report.unlink()
+        (tmp_path / "codes").write_text(codes.replace(" ", "\n") + "\n")
+        done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, check=False)
+        assert (done.returncode, sorted(each.name for each in tmp_path.glob("*.xml"))) == (status, reports)
+        assert len((tmp_path / "calls").read_text().splitlines()) == len(codes.split())
+
+
 def test_a_failure_of_a_fixture_says_where_too(tmp_path: Path) -> None:
     source = "import pytest\n@pytest.fixture\ndef a(): raise OSError('no broker')\ndef test_0(a): pass\n"
     run_tests(tmp_path, source, "stage.xml")
@@ -119,7 +162,37 @@ def test_what_fails_twice_fails_the_run(tmp_path: Path) -> None:
     result = judgement_on(tmp_path)
     said = "failed: test_it::test_0: test_it.py:1: AssertionError: assert 'fail' == 'pass'\n"
     assert (result.returncode, result.stdout) == (1, said)
-    assert judgement_on(tmp_path, "--summary").stdout.endswith("\n1 passed, 1 failed, 0 skipped\n")
+    failure = "  test_it.py:1: AssertionError: assert 'fail' == 'pass'\n"
+    assert judgement_on(tmp_path, "--summary").stdout.endswith(
+        f"\nfailed: test_it::test_0\n{failure}{failure}1 passed, 1 failed, 0 skipped\n"
+    )
+
+
+def test_an_error_inside_of_pytest_is_a_failure_that_says_which_one(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "def pytest_runtest_logreport(report):\n    raise OSError('no space left')\n"
+    )
+    run_tests(tmp_path, source_of("pass"), "stage.xml")
+    assert judgement_on(tmp_path).returncode == 1
+    lines = judgement_on(tmp_path, "--summary").stdout.splitlines()
+    assert lines[-3] == "failed: pytest::internal in stage"
+    assert lines[-2].startswith("  internal error: ")
+    assert lines[-2].endswith("OSError: no space left")
+    assert lines[-1] == "0 passed, 1 failed, 0 skipped"
+
+
+def test_an_error_inside_of_pytest_that_does_not_come_again_is_listed(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "def pytest_runtest_logreport(report):\n    raise OSError('no space left')\n"
+    )
+    run_tests(tmp_path, source_of("pass"), "stage.broken.xml")
+    (tmp_path / "conftest.py").unlink()
+    run_tests(tmp_path, source_of("pass", "fail"), "stage.xml")
+    run_tests(tmp_path, source_of("pass", "pass"), "stage.again.xml")
+    assert judgement_on(tmp_path).returncode == 0
+    told = judgement_on(tmp_path, "--summary").stdout
+    assert "passed only in the second try: pytest::internal in stage\n  internal error: " in told
+    assert told.endswith("\n3 passed, 0 failed, 0 skipped\n")
 
 
 def test_a_test_that_took_its_process_down_and_passed_in_a_new_one_counts_as_a_second_try(
@@ -152,6 +225,16 @@ def test_the_slowest_tests_of_all_stages_are_shown_with_the_longer_of_their_trie
         "    3.9  m::t39",
     ]
     assert lines[30:] == ["    1.2  m::t12", "42 passed, 0 failed, 0 skipped"]
+
+
+def test_what_a_test_measured_is_shown_with_the_last_of_its_figures(tmp_path: Path) -> None:
+    source = (
+        "def test_0(request): request.node.user_properties.append(('figure', 'stall {} s')); assert {} == 8\n"
+    )
+    run_tests(tmp_path, source.format(9, 9), "stage.xml")
+    run_tests(tmp_path, source.format(8, 8), "stage.again.xml")
+    lines = judgement_on(tmp_path, "--summary").stdout.splitlines()
+    assert [line for line in lines if "stall" in line] == ["measured: test_it::test_0: stall 8 s"]
 
 
 def shell_lines_of_the_readme() -> list[str]:

@@ -41,8 +41,8 @@ def suites(folder: str) -> set[str]:
         name = relative(path)
         if not re.fullmatch(rf"tests/{folder}/(.*/)?test_\w+\.py", name):
             continue
-        if name.startswith(slow):
-            found.add("slow")
+        if name.startswith(("tests/containers/", *slow)):
+            found.add("containers" if name.startswith("tests/containers/") else "slow")
             continue
         found.add("fast")
         if MARK in path.read_text(encoding="utf-8"):

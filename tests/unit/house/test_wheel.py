@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
+from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 
 from tests.unit.house.repository import PACKAGE, ROOT, files, relative
@@ -88,3 +90,14 @@ def test_where_it_is_installed_the_zip_for_drivers_has_each_file_once(
         "kafka_pubsub/schemas/checkpoint/v1.avsc",
     }
     assert wanted <= set(names)
+
+
+def test_the_source_archive_is_the_repository(tmp_path: Path) -> None:
+    # Who packages it runs the tests in it, which read pages, manifests and CI's files.
+    (archive,) = SdistBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    with tarfile.open(archive) as opened:
+        names = {member.name.partition("/")[2] for member in opened.getmembers() if member.isfile()}
+    ours = {relative(path) for path in files()}
+    assert {"LICENSE", "README.md", "schemas/checkpoint/v1.avsc", "spark/submit.py", ".ci/run"} <= ours
+    assert ours - names == set()
+    assert names - ours == {"PKG-INFO"}
