@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Settings,
         SubscriptionOptions,
         TopicOptions,
+        TopicSchema,
     )
     from kafka_pubsub.dead_letters.model import DeadLetterMessage, DeadLetterProgress, DeadLetterResult
     from kafka_pubsub.delays.dead_letters import DelayDeadLetter
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from kafka_pubsub.errors import (
         AckError,
         AlreadyExists,
+        BadRecord,
         BrokerUnavailable,
         DeadlineExceeded,
         FailedPrecondition,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
         PermissionDenied,
         PublishError,
         PubSubError,
+        RegistryUnavailable,
         ResourceExhausted,
         SchemaError,
         StaleAck,
@@ -69,6 +72,7 @@ __all__ = [
     "AckError",
     "AlreadyExists",
     "App",
+    "BadRecord",
     "Batching",
     "BrokerUnavailable",
     "CausalBlock",
@@ -100,6 +104,7 @@ __all__ = [
     "PublishFlow",
     "PublishFutures",
     "PublishItem",
+    "RegistryUnavailable",
     "RepartitionProgress",
     "ResourceExhausted",
     "Retry",
@@ -115,6 +120,7 @@ __all__ = [
     "SubscriptionState",
     "Topic",
     "TopicOptions",
+    "TopicSchema",
     "UnknownAck",
     "UnreadableRecord",
     "WaitingMessage",
@@ -156,6 +162,7 @@ _HOMES = {
     "SubscriptionState": "subscribe.stream.status",
     "Topic": "topic",
     "TopicOptions": "config",
+    "TopicSchema": "config",
     "UnreadableRecord": "repartition.drain",
     "WaitingMessage": "delays.waiting",
 }

@@ -8,18 +8,19 @@ Rules
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Literal, Self, TypeVar, Unpack, overload
 
 from kafka_pubsub.cluster import Cluster
-from kafka_pubsub.config import Settings, SubscriptionOptions, TopicOptions, load_settings
+from kafka_pubsub.config import Settings, SubscriptionOptions, TopicOptions, TopicSchema, load_settings
 from kafka_pubsub.delays.calls import Delays
 from kafka_pubsub.delays.layout import PARTITIONS, SMALL_PARTITIONS
-from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.errors import Call, FailedPrecondition, InvalidArgument, NotFound
 from kafka_pubsub.flat_names import FlatNames
 from kafka_pubsub.history.protocol import Histories
 from kafka_pubsub.local.address import choose_address
@@ -27,6 +28,8 @@ from kafka_pubsub.log.ports import Backend, MovableClock
 from kafka_pubsub.multicast.calls import CausalTopics
 from kafka_pubsub.multicast.future import Sent
 from kafka_pubsub.options import Start, SubscriptionSettings, TopicChanges, TopicSettings, check_names
+from kafka_pubsub.records.opening import SchemaPlace, open_records
+from kafka_pubsub.records.records import Declared, Records
 from kafka_pubsub.repartition.repartition import RepartitionProgress
 from kafka_pubsub.subscribe.retry_topic.lost_tails import LostTail
 from kafka_pubsub.subscription import Subscription
@@ -34,9 +37,14 @@ from kafka_pubsub.topic import Topic, names_of, new_topic
 from kafka_pubsub.topics.catalog_changes import options_of
 
 if TYPE_CHECKING:
+    from kafka_pubsub.dead_letters.model import DeadLetterMessage
     from kafka_pubsub.log.memory.clock import VirtualClock
+    from kafka_pubsub.model import Message
+    from kafka_pubsub.records.codec import Format
 
 __all__ = ["PubSub"]
+
+T = TypeVar("T")
 
 #: A login token, when it expires (seconds since the epoch), and if it has them its principal and extensions.
 Token = tuple[str, float] | tuple[str, float, str] | tuple[str, float, str, Mapping[str, str]]
@@ -61,6 +69,9 @@ class PubSub(FlatNames):
     `create`: with False the client never makes topics or groups, for clusters where clients may not. The default is
         True, unless `KAFKA_PUBSUB_CREATE` says otherwise.
     `group_protocol`: "classic" (the default) or "consumer", Kafka's newer protocol for groups.
+    `schemas`: where the schemas of records lie: a registry's address, a mapping of settings for its client
+        (`{"url": ..., "basic.auth.user.info": ...}`), or a folder (docs/records.md). By default what
+        `KAFKA_PUBSUB_SCHEMAS` says; without it there are no records.
     `history`: a directory in which each stream and publisher records what it does (docs/operations.md). By default
         they record nothing.
     """
@@ -74,6 +85,7 @@ class PubSub(FlatNames):
         create: bool | None = None,
         group_protocol: Literal["classic", "consumer"] | None = None,
         history: str | PathLike[str] | None = None,
+        schemas: SchemaPlace | None = None,
     ) -> None:
         settings = load_settings()
         merged = _join_config(settings, bootstrap, config or {}, config_file)
@@ -89,7 +101,8 @@ class PubSub(FlatNames):
             return KafkaBackend(address, merged, create=may_create, group_protocol=protocol)
 
         folder = (settings.history or None) if history is None else history
-        self._open(connect, may_create=may_create, where=address, history=folder)
+        records = open_records(settings.schemas if schemas is None else schemas)
+        self._open(connect, may_create=may_create, where=address, history=folder, records=records)
 
     @classmethod
     def in_memory(
@@ -99,13 +112,15 @@ class PubSub(FlatNames):
         clock: VirtualClock | None = None,
         create: bool = True,
         history: str | PathLike[str] | None = None,
+        schemas: SchemaPlace | None = None,
         services: bool = True,
     ) -> Self:
         """Returns a `PubSub` that works in memory, without a broker, for tests (docs/testing.md).
 
         Several of them with backends of one `kafka_pubsub.log.memory` cluster behave like processes on one Kafka. With
         `services`, the default, it runs a delay router and a sequencer itself, from the first message that needs one.
-        `clock` (default: the real time): delays, backoffs and deadlines pass when a test moves this clock.
+        `clock` (default: the real time): delays, backoffs and deadlines pass when a test moves this clock. `schemas` is
+        that of `PubSub`, by default none.
         """
         from kafka_pubsub.log.memory.backend import MemoryBackend
         from kafka_pubsub.own_services import run_own_services
@@ -121,6 +136,7 @@ class PubSub(FlatNames):
             history=history,
             clock=used.clock,
             delay_partitions=SMALL_PARTITIONS,
+            records=open_records(schemas),
         )
         if services:
             run_own_services(self._cluster)
@@ -135,6 +151,7 @@ class PubSub(FlatNames):
         history: str | PathLike[str] | None,
         clock: MovableClock | None = None,
         delay_partitions: int = PARTITIONS,
+        records: Records | None = None,
     ) -> None:
         self._cluster = Cluster(
             connect,
@@ -142,6 +159,7 @@ class PubSub(FlatNames):
             histories=_histories(history),
             clock=clock,
             delay_partitions=delay_partitions,
+            records=records,
         )
         self._where = where
 
@@ -156,7 +174,9 @@ class PubSub(FlatNames):
         the broker's. `priorities`: how many there are, 1 (the default) to 10; the highest goes first. `transient`
         (default False): whether the topic takes messages that may be lost (`publish(durable=False)`). A topic with
         either has lanes (docs/lanes.md). `causal` (default False): whether it takes part in the one order of messages
-        to several topics (`publish_multi`, docs/multicast.md). `labels`: your own names and values, by default none.
+        to several topics (`publish_multi`, docs/multicast.md). `schema` (default none): that of the topic's records,
+        for `publish_record`: a class that brings one, a file (`order.avsc`), a subject that exists, or a `TopicSchema`
+        (docs/records.md). `labels`: your own names and values, by default none.
 
         Raises `AlreadyExists` if the topic exists; with `exist_ok` (default False) only if it differs in a setting
         that you give.
@@ -164,9 +184,37 @@ class PubSub(FlatNames):
         check_names("create_topic", settings, TopicSettings.__optional_keys__)
         if settings.get("causal") and settings.get("partitions") is None:
             settings["partitions"] = 1
-        wanted = options_of(TopicOptions, settings)
+
+        def refuse_another(schema: TopicSchema) -> None:
+            """Lets a topic that exists answer by itself, before anything is registered for it."""
+            with contextlib.suppress(NotFound):
+                self._cluster.topics.record(name)
+                wanted = options_of(TopicOptions, {**settings, "schema": None, "record_schema": schema})
+                self._cluster.topics.create(name, wanted, exist_ok=exist_ok)
+
+        declared, fields = self._declare(name, settings, refuse_another)
+        wanted = options_of(TopicOptions, fields)
         self._cluster.topics.create(name, wanted, exist_ok=exist_ok)
+        if declared is not None:
+            self._cluster.records.use(name, declared)
         return self.topic(name)
+
+    def _declare(
+        self,
+        name: str,
+        settings: TopicSettings | TopicChanges,
+        before: Callable[[TopicSchema], object] = lambda schema: None,
+    ) -> tuple[Declared | None, Mapping[str, object]]:
+        """Returns the schema that settings declare (None: they don't), and the settings as the catalog has them.
+
+        `before` may refuse the schema before it is registered.
+        """
+        fields = dict[str, object](settings)
+        if "schema" not in fields:
+            return None, fields
+        given = fields.pop("schema")
+        declared = None if given is None else self._cluster.declare_schema(name, given, before=before)
+        return declared, fields | {"record_schema": None if declared is None else declared.schema}
 
     def adopt_topic(
         self,
@@ -198,6 +246,7 @@ class PubSub(FlatNames):
             delayed=lambda: cluster.delayed,
             multicast=lambda: cluster.multicast,
             delete=partial(cluster.delete_topic, name),
+            records=lambda: cluster.records,
             wall=cluster.wall_time,
         )
 
@@ -242,10 +291,14 @@ class PubSub(FlatNames):
         """Changes only the settings that you give; None returns a setting to its default.
 
         `priorities` can be raised and `transient` switched on at any time, and neither can be taken back. The default
-        priority stays what it was when the topic got lanes, because it is that of the messages in the topic itself.
+        priority stays what it was when the topic got lanes, because it is that of the messages in the topic itself. A
+        `schema` holds for what is published from now on; records that are there name the schema that they have.
         """
         check_names("update_topic", changes, TopicChanges.__optional_keys__)
-        self._cluster.topics.update(name, changes)
+        declared, fields = self._declare(name, changes)
+        self._cluster.topics.update(name, fields)
+        if declared is not None:
+            self._cluster.records.use(name, declared)
         return self.topic(name)
 
     def repartition_topic(
@@ -367,6 +420,50 @@ class PubSub(FlatNames):
     def list_subscriptions(self) -> list[Subscription]:
         """Returns all subscriptions of the catalog, sorted by name."""
         return [self.subscription(record.name) for record in self._cluster.subscriptions.records()]
+
+    # -- records ---------------------------------------------------------------------------------------------
+
+    @overload
+    def decode(self, message: Message | DeadLetterMessage) -> object: ...
+    @overload
+    def decode(self, message: Message | DeadLetterMessage, kind: type[T]) -> T: ...
+    def decode(self, message: Message | DeadLetterMessage, kind: type[T] | None = None) -> object:
+        """Returns the record of a message or dead letter, as `message.record()` does.
+
+        `kind`: the type as which it is returned; None, the default, gives plain values.
+        """
+        return self._cluster.records.decode(message.headers, message.data, kind)
+
+    def _use_schema(self, topic: str, given: object, format_: Format | None) -> None:
+        """Declares a topic's schema for an app: makes the topic, or gives it the schema, if it has none."""
+        cluster, change = self._cluster, Call("update_topic", topic, (("schema", ...),))
+
+        def is_stored(schema: TopicSchema) -> bool:
+            stored = self.topic(topic).options.record_schema
+            if stored not in (None, schema):
+                raise FailedPrecondition(
+                    f"topic {topic!r} has the schema {stored}, not {schema}: declare the one that it has, or change it "
+                    f"with {change}",
+                    calls=(change,),
+                )
+            return stored == schema
+
+        def check(schema: TopicSchema) -> None:
+            with contextlib.suppress(NotFound):
+                is_stored(schema)
+
+        declared = cluster.declare_schema(topic, given, format_, before=check)
+        try:
+            stored = is_stored(declared.schema)
+        except NotFound:
+            wanted = options_of(TopicOptions, {"record_schema": declared.schema})
+            cluster.topics.create(topic, wanted, exist_ok=True)
+            stored = True
+        if not stored and not cluster.may_create:
+            raise FailedPrecondition(f"topic {topic!r} has no schema: {change} gives it one", calls=(change,))
+        if not stored:
+            cluster.topics.update(topic, {"record_schema": declared.schema})
+        cluster.records.use(topic, declared)
 
     # -- the end ---------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from functools import partial
 from typing import NamedTuple
 
 from kafka_pubsub.administration import manage_subscriptions, manage_topics
+from kafka_pubsub.config import TopicSchema
 from kafka_pubsub.dead_letters.operations import DeadLetterOperations, open_dead_letters
 from kafka_pubsub.delays.dead_letters import DelayDeadLetters
 from kafka_pubsub.delays.layout import PARTITIONS
@@ -44,6 +45,8 @@ from kafka_pubsub.multicast.publisher import sequencer_watch
 from kafka_pubsub.publish.publisher import TopicPublisher
 from kafka_pubsub.publish.topic_settings import PublishTarget
 from kafka_pubsub.publish.writer_pool import WriterPool
+from kafka_pubsub.records.codec import Format
+from kafka_pubsub.records.records import Declared, Records
 from kafka_pubsub.repartition.repartition import Repartitioner
 from kafka_pubsub.subscribe.admin.subscriptions import SubscriptionAdmin
 from kafka_pubsub.subscribe.deletion_watch import Watch, reason_to_end
@@ -89,12 +92,16 @@ class Cluster:
         histories: Histories | None = None,
         clock: MovableClock | None = None,
         delay_partitions: int = PARTITIONS,
+        records: Records | None = None,
     ) -> None:
+        #: The records of this client's messages, and their schemas.
+        self.records = records or Records(None)
         self._connect, self._delay_partitions = connect, delay_partitions
         #: The clock of the cluster if a test moves it, as `Backend.clock`; known before the first use.
         self.clock = clock
         self._histories = histories
-        self._may_create = may_create
+        #: Whether the client makes topics and groups, and registers schemas.
+        self.may_create = may_create
         # Guards the first connection, additions to the registries, and the close.
         self._lock = threading.RLock()
         self._connection: _Connection | None = None
@@ -166,7 +173,7 @@ class Cluster:
     @property
     def topology(self) -> Topology:
         """Returns the declared topics of delayed delivery, to be compared with the cluster's."""
-        return Topology(self._connected().backend, may_create=self._may_create)
+        return Topology(self._connected().backend, may_create=self.may_create)
 
     @property
     def delayed(self) -> DelayedPublisher:
@@ -177,6 +184,17 @@ class Cluster:
     def multicast(self) -> Multicast:
         """Publishes to causal topics."""
         return self._connected().multicast
+
+    def declare_schema(
+        self,
+        topic: str,
+        given: object,
+        format_: Format | None = None,
+        before: Callable[[TopicSchema], object] = lambda schema: None,
+    ) -> Declared:
+        """Returns a topic's schema as it is declared; a client that may create registers it (`Records.declare`)."""
+        register = self.may_create
+        return self.records.declare(topic, given, format_=format_, register=register, before=before)
 
     def wall_time(self) -> float:
         """Returns the seconds since the epoch, by the clock of the cluster."""
@@ -245,10 +263,12 @@ class Cluster:
             self._subscribers.clear()
             self.publishers.clear()
         if connection is None or connection.pid != os.getpid():
+            self.records.close()
             return
         with contextlib.ExitStack() as steps:
             # The stack runs these in reverse, and runs each even if another raises.
             steps.callback(connection.backend.close)
+            steps.callback(self.records.close)
             steps.callback(connection.writers.close)
             steps.callback(self.router_watch.close)
             steps.callback(self.sequencer_watch.close)
@@ -275,19 +295,20 @@ class Cluster:
             self._check_open()
             if self._connection is None:
                 backend = self._connect()
-                topics = manage_topics(backend, may_create=self._may_create, on_changed=self._topic_changed)
-                lanes = LaneAdmin(backend, topics, may_create=self._may_create)
+                backend.records = self.records
+                topics = manage_topics(backend, may_create=self.may_create, on_changed=self._topic_changed)
+                lanes = LaneAdmin(backend, topics, may_create=self.may_create)
                 subscriptions = manage_subscriptions(
-                    backend, topics, may_create=self._may_create, now=self.wall_time
+                    backend, topics, may_create=self.may_create, now=self.wall_time
                 )
-                repartitioner = Repartitioner(backend, topics, may_create=self._may_create)
-                dead_letters = open_dead_letters(backend, subscriptions, may_create=self._may_create)
+                repartitioner = Repartitioner(backend, topics, may_create=self.may_create)
+                dead_letters = open_dead_letters(backend, subscriptions, may_create=self.may_create)
                 writers = WriterPool(backend.writer)
                 watch = Watch(backend.catalog.subscriptions, self._subscribers.copy)
                 delay_topics = DelayTopics(
                     backend.admin,
                     backend.catalog,
-                    may_create=self._may_create,
+                    may_create=self.may_create,
                     partitions=self._delay_partitions,
                 )
                 delayed = DelayedPublisher(delay_topics, writers, backend, self.router_watch, self.wall_time)
@@ -312,6 +333,7 @@ class Cluster:
     def _topic_changed(self, name: str) -> None:
         if self._connection is not None:
             self._connection.delayed.look_again()
+        self.records.forget(name)
         publisher = self.publishers.get(name)
         if publisher is not None:
             publisher.look_again()

@@ -49,6 +49,7 @@ __all__ = [
     "SubscriptionRecord",
     "TopicOptions",
     "TopicRecord",
+    "TopicSchema",
     "Value",
     "load_settings",
 ]
@@ -200,6 +201,29 @@ class DeadLetterPolicy(Value):
     on_exhausted: Literal["dead_letter", "park"] = "dead_letter"
 
 
+class TopicSchema(Value):
+    """The schema of a topic's records, as `PubSub.create_topic(schema=...)` takes it and the catalog stores it.
+
+    `format`: "avro", "json" or "protobuf"; None, the default, is the one that the subject, file or class has.
+    `subject`: the schema's name in the registry, by default the topic's with `-value`, or the sub-folder, by default
+    the topic's name. `framing`: "confluent" puts the schema's number before the body, "header" into the header
+    `record-schema`; None, the default, is "confluent" with a registry, and "header" with a folder. `file`: the schema's
+    file (`.avsc`, `.json`, `.proto`), or `kind`: the class that brings it; both None by default, and not stored.
+    """
+
+    format: Literal["avro", "json", "protobuf"] | None = None
+    subject: str = Field(default="", max_length=249)
+    framing: Literal["confluent", "header"] | None = None
+    file: str | None = Field(default=None, exclude=True)
+    kind: type | None = Field(default=None, exclude=True)
+
+    def __repr__(self) -> str:
+        return f"TopicSchema({self})"
+
+    def __str__(self) -> str:
+        return f"{self.subject} ({self.format}, {self.framing})"
+
+
 class TopicOptions(Value):
     """A topic's stored configuration; `PubSub.create_topic` explains each setting.
 
@@ -208,7 +232,7 @@ class TopicOptions(Value):
     None: it has none.
     """
 
-    later_fields = frozenset({"priorities", "transient", "default_priority", "causal"})
+    later_fields = frozenset({"priorities", "transient", "default_priority", "causal", "record_schema"})
 
     partitions: int = Field(default=8, ge=1, le=10_000)
     replication: int | None = Field(default=None, ge=1, le=100)
@@ -218,6 +242,7 @@ class TopicOptions(Value):
     transient: bool = False
     default_priority: int | None = Field(default=None, ge=0, lt=MOST_PRIORITIES)
     causal: bool = False
+    record_schema: TopicSchema | None = None
     labels: dict[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -422,6 +447,7 @@ class Settings(BaseModel):
     config: dict[str, str | int | float | bool] = Field(default_factory=dict)
     config_file: str | None = None
     history: str | None = None
+    schemas: str | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -16,6 +16,7 @@ from typing import ClassVar, NamedTuple
 __all__ = [
     "AckError",
     "AlreadyExists",
+    "BadRecord",
     "BrokerUnavailable",
     "Call",
     "DeadlineExceeded",
@@ -27,6 +28,7 @@ __all__ = [
     "PermissionDenied",
     "PubSubError",
     "PublishError",
+    "RegistryUnavailable",
     "ResourceExhausted",
     "SchemaError",
     "StaleAck",
@@ -152,9 +154,28 @@ class UnknownAck(AckError):
 
 
 class SchemaError(PubSubError):
-    """A message doesn't fit its topic's schema (code 3)."""
+    """A value, or a message, doesn't fit its schema; or the schema itself is wrong (code 3)."""
 
     default_code = 3
+
+
+class BadRecord(SchemaError):
+    """A message's body can't be read by its schema (code 3).
+
+    A callback that lets it pass makes the message a dead letter at once: another delivery wouldn't help. `message_id`:
+    the message's, if `message.record()` raised it.
+    """
+
+    message_id: str | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (*super().__reduce__(), {"message_id": self.message_id})
+
+
+class RegistryUnavailable(PubSubError):
+    """The schema registry can't be reached, or it doesn't answer (code 14)."""
+
+    default_code = 14
 
 
 class BrokerUnavailable(PubSubError):

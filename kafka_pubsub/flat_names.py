@@ -7,7 +7,10 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, Self, overload
 
-__all__ = ["FlatNames"]
+__all__ = ["GOES_WITH", "FlatNames"]
+
+#: The version without these names (docs/compatibility.md).
+GOES_WITH = "0.2.0"
 
 
 class Renamed:
@@ -29,7 +32,7 @@ class Renamed:
     def __get__(self, owner: object | None, kind: type) -> Self | Callable[..., Any]:
         if owner is None:
             return self
-        text = f"PubSub.{self._name} is PubSub.{self._new} now, and goes with the next version"
+        text = f"PubSub.{self._name} is PubSub.{self._new} now, and goes with version {GOES_WITH}"
         warnings.warn(text, DeprecationWarning, stacklevel=2)
         method: Callable[..., Any] = attrgetter(self._new)(owner)
         return method

@@ -22,10 +22,11 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeVar, overload, runtime_checkable
 
-from kafka_pubsub.errors import FailedPrecondition, PubSubError, UnknownAck
+from kafka_pubsub.errors import BadRecord, FailedPrecondition, PubSubError, UnknownAck
 
 __all__ = [
     "ID_HEADER",
+    "NO_RECORDS",
     "PUBLISHED_HEADER",
     "RESERVED_HEADER_PREFIX",
     "UNREAD",
@@ -47,12 +48,14 @@ __all__ = [
     "Positions",
     "PositionsLater",
     "ReadFrom",
+    "RecordReader",
     "Run",
     "StoredRecord",
     "TopicInfo",
     "TopicPartition",
     "decode_ordering_key",
     "message_id_of",
+    "no_schemas",
     "published_at",
 ]
 
@@ -300,6 +303,57 @@ class MessageSink(Protocol):
     def ack_with_response(self, message: Message) -> AckFuture: ...
     def ack_id(self, message: Message) -> str: ...
     def lane(self) -> tuple[int, bool]: ...
+    def records(self) -> RecordReader: ...
+
+
+class RecordReader(Protocol):
+    """Reads messages by the schemas that they name."""
+
+    def asks(self, message: Message) -> bool:
+        """Returns whether reading the message would ask a registry, and so take a while."""
+        ...
+
+    def read(
+        self,
+        message: Message,
+        kind: type | None = None,
+        otherwise: Callable[[bytes], object] | None = None,
+    ) -> object:
+        """Returns the message's record, as that type (None: as plain values).
+
+        A message has no record if it names no schema, or the client isn't told where schemas lie: `otherwise` makes
+        the value of its body then (None: that is an error).
+        """
+        ...
+
+
+class _NoRecords(RecordReader):
+    """Stands where no schemas are known."""
+
+    def asks(self, message: Message) -> bool:
+        return False
+
+    def read(
+        self,
+        message: Message,
+        kind: type | None = None,
+        otherwise: Callable[[bytes], object] | None = None,
+    ) -> object:
+        if otherwise is None:
+            raise no_schemas()
+        return otherwise(message._record.value() or b"")
+
+
+def no_schemas() -> FailedPrecondition:
+    """Makes the error of a client that isn't told where schemas lie."""
+    return FailedPrecondition(
+        "schemas: it isn't said where they lie: set KAFKA_PUBSUB_SCHEMAS, or schemas of PubSub, to a registry's "
+        "address or a folder"
+    )
+
+
+#: Reads no record.
+NO_RECORDS: RecordReader = _NoRecords()
 
 
 class Message:
@@ -463,6 +517,25 @@ class Message:
         except ValueError as error:
             what = "JSON" if kind is None else f"a valid {getattr(kind, '__name__', kind)}"
             raise FailedPrecondition(f"message {self.message_id} isn't {what}: {error}") from error
+
+    @overload
+    def record(self) -> object: ...
+    @overload
+    def record(self, kind: type[T]) -> T: ...
+    def record(self, kind: type[T] | None = None) -> object:
+        """Returns the body, decoded by the schema that the message names (docs/records.md).
+
+        `kind`: a model, dataclass, or Protobuf message as which it is returned, checked: `message.record(Order)`. None,
+        the default, gives plain values. It raises `BadRecord` for a body that doesn't fit: a callback that lets it pass
+        makes the message a dead letter at once. `RegistryUnavailable`: the schema isn't known yet and can't be asked
+        for.
+        """
+        try:
+            return self._sink.records().read(self, kind)
+        except BadRecord as error:
+            bad = BadRecord(f"message {self.message_id} isn't a record: {error.message}")
+            bad.message_id = self.message_id
+            raise bad from error
 
     def __repr__(self) -> str:
         key = "" if self.ordering_key is None else f" key={self.ordering_key!r}"

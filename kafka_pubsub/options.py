@@ -9,9 +9,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from os import PathLike
 from typing import Literal, TypedDict
 
-from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy
+from kafka_pubsub.config import DeadLetterPolicy, RetryPolicy, TopicSchema
 
 __all__ = [
     "LetterSelection",
@@ -37,6 +38,7 @@ class TopicChanges(TypedDict, total=False):
     retention: Seconds | None
     priorities: int | None
     transient: bool | None
+    schema: str | PathLike[str] | type | TopicSchema | None
     labels: Mapping[str, str] | None
 
 

@@ -301,6 +301,7 @@ class Subscriber:
             watch=watch,
             retry_side=retry_side,
         )
+        runner.inbox.records = self._backend.records
         return runner
 
     def _lanes(self, record: SubscriptionRecord, runner: StreamRunner, flow: FlowControl) -> LaneChoices:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kafka_pubsub.lanes.home_publisher import HomePublisher
     from kafka_pubsub.model import Message
     from kafka_pubsub.multicast.multicast import Multicast
+    from kafka_pubsub.records.records import Records, RecordWriter
     from kafka_pubsub.topics.key_places import KeyPlaces
 
 __all__ = ["Topic", "names_of", "new_topic", "use"]
@@ -40,6 +41,7 @@ class TopicParts(TypedDict):
     delayed: Callable[[], DelayedPublisher]
     multicast: Callable[[], Multicast]
     delete: Callable[[], bool]
+    records: Callable[[], Records]
     wall: Callable[[], float]
 
 
@@ -60,6 +62,7 @@ class Topic:
         "_name",
         "_publisher",
         "_publishers",
+        "_records",
         "_wall",
     )
 
@@ -76,6 +79,7 @@ class Topic:
         self._delayed = parts["delayed"]
         self._multicast = parts["multicast"]
         self._delete = parts["delete"]
+        self._records = parts["records"]
         self._wall = parts["wall"]
 
     @property
@@ -171,6 +175,22 @@ class Topic:
         Enums. The options are `publish`'s.
         """
         return self.publish(encode_json(obj), **options)
+
+    def publish_record(self, obj: object, **options: Unpack[PublishOptions]) -> Future[str]:
+        """Publishes `obj` by the topic's schema (docs/records.md); `message.record()` gives it back.
+
+        `obj`: a pydantic model, a dataclass, a dict, or a Protobuf message. `SchemaError` names the path of a field
+        that doesn't fit, and nothing is sent. The options are `publish`'s. The first one of a class asks for the
+        schema, unless the topic was declared in this process with it.
+        """
+        return self.publish(self._writer().encode_into(obj, options), **options)
+
+    def _encodes(self, obj: object) -> bool:
+        """Whether `publish_record` encodes the value without asking for anything."""
+        return self._records().ready_writer(self._name, obj) is not None
+
+    def _writer(self) -> RecordWriter:
+        return self._records().writer(self._name, lambda: self.options.record_schema)
 
     def tail(self, max_messages: int = 10, *, follow: bool = False) -> Iterator[Message]:
         """Yields the newest messages, of all lanes, the oldest of them first; no subscription notices.

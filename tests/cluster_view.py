@@ -8,11 +8,13 @@ own copy of the cluster's state, so a cluster is in sync when all of them say so
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
+from kafka_pubsub.local.node_config import LOOPBACK
 from kafka_pubsub.local.tcp_ports import ask
 
-__all__ = ["ClusterView", "PartitionView", "cluster_view"]
+__all__ = ["ClusterView", "PartitionView", "cluster_view", "missing"]
 
 # Key 3, version 2, correlation 1, no client id, -1: all topics.
 _ALL_TOPICS = struct.pack(">hhihi", 3, 2, 1, -1, -1)
@@ -39,13 +41,27 @@ class ClusterView:
     partitions: tuple[PartitionView, ...]
 
 
-def cluster_view(port: int, timeout_s: float = 2.0) -> ClusterView | None:
+def cluster_view(port: int, timeout_s: float = 2.0, host: str = LOOPBACK) -> ClusterView | None:
     """The view of the broker on this port; None without an answer (in time, or with sense)."""
-    answer = ask(port, _ALL_TOPICS, timeout_s, _LONGEST_ANSWER)
+    answer = ask(port, _ALL_TOPICS, timeout_s, _LONGEST_ANSWER, host)
     try:
         return None if answer is None else _parse(_Reader(answer))
     except (struct.error, UnicodeDecodeError):
         return None
+
+
+def missing(views: Iterable[tuple[int, ClusterView | None]], nodes: Collection[int]) -> Iterator[str]:
+    """What keeps a cluster of these nodes from being in sync, by the views of its nodes; lazily."""
+    for node, view in views:
+        if view is None:
+            yield f"node {node} doesn't answer"
+            continue
+        if away := set(nodes) - view.brokers:
+            yield f"node {node} doesn't see node {min(away)}"
+        for each in view.partitions:
+            if each.in_sync != each.replicas:
+                late = min(each.replicas - each.in_sync, default=each.leader)
+                yield f"node {late} is behind in {each.topic}, partition {each.number} (says node {node})"
 
 
 class _Reader:

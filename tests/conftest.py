@@ -29,6 +29,7 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 
 from kafka_pubsub.local.pytest_plugin import RunningKafka, running_kafka
+from tests.apicurio import is_fetched, shared_registry
 from tests.scheduling import RECORD, Durations, Scheduling, in_order, recorded
 from tests.seeds import DAY
 from tests.turns import CHOSEN, of_this_day
@@ -60,11 +61,28 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningKafka]:
         yield broker
 
 
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real schema registry for this session: the address of Confluent's REST (`tests/apicurio.py` says more)."""
+    if not is_fetched():
+        missing = "no schema registry on this machine: `python -m tests.apicurio` fetches it (158 MB)"
+        if os.environ.get("CI"):
+            pytest.fail(missing)
+        pytest.skip(missing)
+    base = tmp_path_factory.getbasetemp()
+    # A worker's own directory is below the one of the whole run.
+    with shared_registry(
+        (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "registry"
+    ) as address:
+        yield address
+
+
 #: Folders and files that are slow as a whole, by the beginning of the path.
 SLOW = (
     "tests/contract/connect/test_stock.py",
     "tests/faults/",
     "tests/integration/",
+    "tests/property/test_hostile_mutations.py",
     "tests/property/test_retry_load.py",
     "tests/property/test_retry_rules.py",
     "tests/simulation/test_answers.py",
@@ -73,6 +91,8 @@ SLOW = (
     "tests/simulation/test_recorded_world.py",
     "tests/spark/",
 )
+#: The folder of tests on a Docker engine, in neither suite: `pytest -m containers` runs them.
+CONTAINERS = "tests/containers/"
 
 
 def pytest_report_header() -> str:
@@ -85,6 +105,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.nodeid.startswith(SLOW):
             item.add_marker(pytest.mark.slow)
+        if item.nodeid.startswith(CONTAINERS):
+            item.add_marker(pytest.mark.containers)
     if CHOSEN:
         _leave_out_other_days(config, items)
     if hasattr(config, "workerinput"):
@@ -92,7 +114,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _leave_out_other_days(config: pytest.Config, items: list[pytest.Item]) -> None:
-    slow = [item.nodeid for item in items if item.get_closest_marker("slow")]
+    slow = [
+        item.nodeid
+        for item in items
+        if item.get_closest_marker("slow") or item.get_closest_marker("containers")
+    ]
     left_out = set(slow) - of_this_day(slow)
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
     items[:] = [item for item in items if item.nodeid not in left_out]

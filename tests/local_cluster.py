@@ -24,7 +24,7 @@ from kafka_pubsub.local.errors import UNAVAILABLE, LocalKafkaError
 from kafka_pubsub.local.node_config import LOOPBACK, NodeSettings
 from kafka_pubsub.local.processes import wait_until_frozen
 from kafka_pubsub.local.settings import checked_heap, checked_port
-from tests.cluster_view import cluster_view
+from tests.cluster_view import cluster_view, missing
 
 __all__ = ["LocalCluster"]
 
@@ -159,10 +159,10 @@ class LocalCluster(FleetOwner):
         for node in self._nodes:
             self._running(node)
         deadline = time.monotonic() + timeout
-        while (missing := next(self._missing(), None)) is not None:
+        while (lacking := next(self._missing(), None)) is not None:
             if time.monotonic() > deadline:
                 raise LocalKafkaError(
-                    f"The cluster isn't in sync after {timeout:.0f} s: {missing}. The nodes' logs are "
+                    f"The cluster isn't in sync after {timeout:.0f} s: {lacking}. The nodes' logs are "
                     f"{self.data_dir}/node-*/broker.log; on a slow machine wait longer (timeout=).",
                     code=UNAVAILABLE,
                 )
@@ -170,17 +170,8 @@ class LocalCluster(FleetOwner):
 
     def _missing(self) -> Iterator[str]:
         """The faults of each node, lazily: the first is enough to go on waiting."""
-        for node, settings in self._started().items():
-            view = cluster_view(settings.port)
-            if view is None:
-                yield f"node {node} doesn't answer"
-                continue
-            if away := set(self._nodes) - view.brokers:
-                yield f"node {node} doesn't see node {min(away)}"
-            for each in view.partitions:
-                if each.in_sync != each.replicas:
-                    late = min(each.replicas - each.in_sync, default=each.leader)
-                    yield f"node {late} is behind in {each.topic}, partition {each.number} (says node {node})"
+        views = ((node, cluster_view(each.port)) for node, each in self._started().items())
+        return missing(views, self._nodes)
 
     def _check_layout(self, root: Path) -> None:
         found = sorted(path.name for path in root.glob("node-*"))

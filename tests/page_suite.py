@@ -14,9 +14,11 @@ ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def run_suite_of_page(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Runs the page's blocks, each a file; `options` choose which tests."""
-    page = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+def run_suite_of_page(
+    folder: Path, *options: str, replaced: tuple[str, str] = ("", "")
+) -> subprocess.CompletedProcess[str]:
+    """Runs the page's blocks, each a file; `options` choose the tests, `replaced` is a text and what stands for it."""
+    page = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8").replace(*replaced)
     for number, block in enumerate(BLOCK.findall(page)):
         (folder / f"test_block_{number}.py").write_text(block)
     ours = {

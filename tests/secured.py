@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -36,7 +36,7 @@ from kafka_pubsub.local import LocalKafka, broker_process
 from kafka_pubsub.local.node_config import LOOPBACK, NodeSettings, server_properties
 from kafka_pubsub.local.tcp_ports import free_ports
 
-__all__ = ["PASSWORD", "Certificates", "Issuer", "SecuredKafka", "secured_kafka"]
+__all__ = ["PASSWORD", "Certificates", "Issuer", "SecuredKafka", "add_user", "secured_kafka"]
 
 PASSWORD = "correct-horse-7361"
 _MODULES = "org.apache.kafka.common.security"
@@ -47,8 +47,9 @@ _AGAIN_MS = 3000
 class Certificates:
     """A CA and the certificates that it signs, as PEM files in a folder."""
 
-    def __init__(self, folder: Path, name: str = "ca") -> None:
+    def __init__(self, folder: Path, name: str = "ca", addresses: Sequence[str] = (LOOPBACK,)) -> None:
         self._folder, self._key = folder, ec.generate_private_key(ec.SECP256R1())
+        self._addresses = addresses
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         made = self._signed(self._name, self._key.public_key(), days=1, ca=True)
         #: The CA's own certificate.
@@ -72,7 +73,7 @@ class Certificates:
         self, subject: x509.Name, key: ec.EllipticCurvePublicKey, *, days: float, ca: bool = False
     ) -> x509.Certificate:
         now = datetime.now(UTC)
-        names = [x509.DNSName("localhost"), x509.IPAddress(ip_address(LOOPBACK))]
+        names = [x509.DNSName("localhost"), *(x509.IPAddress(ip_address(each)) for each in self._addresses)]
         return (
             x509.CertificateBuilder()
             .subject_name(subject)
@@ -128,6 +129,14 @@ def _base64(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
+def add_user(admin: AdminClient, name: str, password: str = PASSWORD) -> None:
+    """Gives a user a password for SCRAM, or another one."""
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+    wanted = UserScramCredentialUpsertion(name, info, password.encode())
+    for done in admin.alter_user_scram_credentials([wanted]).values():
+        done.result(10)
+
+
 class SecuredKafka:
     """The broker; `bootstrap` is the owner's address, `scram`, `mtls` and `oauth` those of others."""
 
@@ -147,10 +156,7 @@ class SecuredKafka:
 
     def add_user(self, name: str, password: str = PASSWORD) -> None:
         """Gives a user a password for SCRAM, or another one."""
-        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
-        wanted = UserScramCredentialUpsertion(name, info, password.encode())
-        for done in self.admin.alter_user_scram_credentials([wanted]).values():
-            done.result(10)
+        add_user(self.admin, name, password)
 
     def allow_everything(self, user: str) -> None:
         """Grants a user all rights."""

@@ -4,7 +4,8 @@ Rules
 1. The variants of one slow test take turns, and so do the slow tests of a file in `BY_TURNS`. Of three or more, each
    runs on one day of three; of two, on every second day.
 2. A test that stands for itself runs every day. So of each kind some run at every move result.
-3. Only CI leaves tests out. A run prints its day; KAFKA_PUBSUB_DAY takes the tests of another day.
+3. Tests with containers count as slow ones here.
+4. Only CI leaves tests out. A run prints its day; KAFKA_PUBSUB_DAY takes the tests of another day.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ BY_TURNS = frozenset(
         "tests/integration/test_lane_losses.py",
         "tests/integration/test_lost_tail.py",
         "tests/integration/test_secured.py",
+        "tests/property/test_hostile_mutations.py",
         "tests/spark/drivers/test_kills.py",
         "tests/spark/session/test_archive_tables.py",
         "tests/spark/session/test_audit.py",

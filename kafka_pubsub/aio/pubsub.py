@@ -18,12 +18,15 @@ from kafka_pubsub.flat_names import FlatNames
 from kafka_pubsub.log.ports import Backend
 from kafka_pubsub.multicast.future import Sent
 from kafka_pubsub.options import Start, SubscriptionSettings, TopicChanges, TopicSettings
+from kafka_pubsub.records.opening import SchemaPlace
 from kafka_pubsub.repartition.repartition import RepartitionProgress
 from kafka_pubsub.subscribe.retry_topic.lost_tails import LostTail
 from kafka_pubsub.subscribe.stream.stream import CLOSE_TIMEOUT
 
 if TYPE_CHECKING:
+    from kafka_pubsub.dead_letters.model import DeadLetterMessage
     from kafka_pubsub.log.memory.clock import VirtualClock
+    from kafka_pubsub.model import Message
 
 __all__ = ["PubSub"]
 
@@ -48,6 +51,7 @@ class PubSub(FlatNames):
         create: bool | None = None,
         group_protocol: Literal["classic", "consumer"] | None = None,
         history: str | PathLike[str] | None = None,
+        schemas: SchemaPlace | None = None,
     ) -> None:
         sync = SyncPubSub(
             bootstrap,
@@ -56,6 +60,7 @@ class PubSub(FlatNames):
             create=create,
             group_protocol=group_protocol,
             history=history,
+            schemas=schemas,
         )
         self._wrap(sync)
 
@@ -67,6 +72,7 @@ class PubSub(FlatNames):
         clock: VirtualClock | None = None,
         create: bool = True,
         history: str | PathLike[str] | None = None,
+        schemas: SchemaPlace | None = None,
         services: bool = True,
     ) -> Self:
         """Returns a `PubSub` that works in memory, for tests; see `kafka_pubsub.PubSub.in_memory`.
@@ -74,7 +80,9 @@ class PubSub(FlatNames):
         Move a `clock` on a thread: `await asyncio.to_thread(clock.advance, 30)`.
         """
         self = cls.__new__(cls)
-        sync = SyncPubSub.in_memory(backend, clock=clock, create=create, history=history, services=services)
+        sync = SyncPubSub.in_memory(
+            backend, clock=clock, create=create, history=history, schemas=schemas, services=services
+        )
         self._wrap(sync)
         return self
 
@@ -119,6 +127,15 @@ class PubSub(FlatNames):
     def topic(self, name: str) -> Topic:
         """Returns a handle, without checking that the topic exists."""
         return Topic(self._sync.topic(name), self._lines.setdefault(name, PublishLine()))
+
+    async def decode(self, message: Message | DeadLetterMessage, kind: type | None = None) -> object:
+        """Returns the record of a message or dead letter; see `kafka_pubsub.PubSub.decode`.
+
+        `kind` (default None): the type as which it is returned.
+        """
+        return await asyncio.to_thread(
+            lambda: self._sync.decode(message) if kind is None else self._sync.decode(message, kind)
+        )
 
     async def update_topic(self, name: str, **changes: Unpack[TopicChanges]) -> Topic:
         """Changes only the settings that you give; see `kafka_pubsub.PubSub.update_topic`."""

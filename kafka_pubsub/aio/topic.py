@@ -140,6 +140,18 @@ class Topic:
         """Publishes `obj` as compact JSON in UTF-8; `message.json()` gives it back. The options are `publish`'s."""
         return self.publish(encode_json(obj), **options)
 
+    def publish_record(self, obj: object, **options: Unpack[PublishOptions]) -> asyncio.Future[str]:
+        """Publishes `obj` by the topic's schema; `message.record()` gives it back. The options are `publish`'s.
+
+        What doesn't fit is raised by the call, or by the future if the schema isn't known yet. See
+        `kafka_pubsub.Topic.publish_record`.
+        """
+        writer = self._sync._records().ready_writer(self.name, obj)
+        if writer is not None:
+            return self.publish(writer.encode_into(obj, options), **options)
+        send = partial(self._sync.publish_record, obj, **options)
+        return asyncio.wrap_future(self._line.publish(send, True), loop=asyncio.get_running_loop())
+
     async def resume(self, ordering_key: str) -> None:
         """Allows publishing again with a key that a failed publish has paused."""
         await asyncio.to_thread(self._sync.resume, ordering_key)

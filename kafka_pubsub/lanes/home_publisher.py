@@ -121,7 +121,7 @@ class HomePublisher(Home):
         try:
             return rules.choose(priority, durable)
         except InvalidArgument:
-            self._watch.forget()
+            self._watch.doubt()
             self._look_up()
             return self._known_rules().choose(priority, durable)
 

@@ -46,11 +46,15 @@ class LockedJar:
     artifact: str
     version: str
     sha256: str
+    #: Of artifacts beside a project's jar, such as an archive of all its parts.
+    classifier: str = ""
+    packaging: str = "jar"
 
     @property
     def filename(self) -> str:
         """The file's name in the cache."""
-        return f"{self.artifact}-{self.version}.jar"
+        classifier = self.classifier and f"-{self.classifier}"
+        return f"{self.artifact}-{self.version}{classifier}.{self.packaging}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +184,8 @@ def _downloader(scratch: Path) -> Callable[[LockedJar], Path]:
 
     def download(jar: LockedJar) -> Path:
         try:
-            path: Path = context.project(jar.group, jar.artifact).at_version(jar.version).artifact().resolve()
+            component = context.project(jar.group, jar.artifact).at_version(jar.version)
+            path: Path = component.artifact(classifier=jar.classifier, packaging=jar.packaging).resolve()
         except (OSError, RuntimeError) as error:
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES):
                 raise

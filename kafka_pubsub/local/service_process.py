@@ -75,4 +75,4 @@ class TiedServices:
 
 def _is_ours(name: str) -> bool:
     """Returns whether a variable is about other clusters or programs than this broker."""
-    return name.removeprefix("KAFKA_PUBSUB_") in ("CONFIG", "CONFIG_FILE", "CREATE", "HISTORY")
+    return name.removeprefix("KAFKA_PUBSUB_") in ("CONFIG", "CONFIG_FILE", "CREATE", "HISTORY", "SCHEMAS")

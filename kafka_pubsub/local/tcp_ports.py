@@ -44,10 +44,12 @@ def broker_answers(port: int, cluster_id: str | None, timeout_s: float = 1.0) ->
     return answer is not None and cluster_id.encode() in answer
 
 
-def ask(port: int, request: bytes, timeout_s: float, longest: int = _LONGEST_ANSWER) -> bytes | None:
+def ask(
+    port: int, request: bytes, timeout_s: float, longest: int = _LONGEST_ANSWER, host: str = LOOPBACK
+) -> bytes | None:
     """Sends one request of Kafka's protocol, and returns the answer, or None if none comes."""
     try:
-        with socket.create_connection((LOOPBACK, port), timeout=timeout_s) as connection:
+        with socket.create_connection((host, port), timeout=timeout_s) as connection:
             connection.sendall(struct.pack(">i", len(request)) + request)
             (length,) = struct.unpack(">i", _read(connection, 4))
             return _read(connection, min(length, longest))

@@ -17,6 +17,7 @@ from typing import Protocol
 from kafka_pubsub.config import Batching, ConnectorRecord, DelayRecord, SubscriptionRecord, TopicRecord
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.model import (
+    NO_RECORDS,
     Answered,
     Committed,
     Ending,
@@ -29,6 +30,7 @@ from kafka_pubsub.model import (
     Positions,
     PositionsLater,
     ReadFrom,
+    RecordReader,
     StoredRecord,
     TopicInfo,
     TopicPartition,
@@ -445,6 +447,9 @@ class Backend(Protocol):
     @property
     def clock(self) -> MovableClock | None:
         """The clock by which the cluster's clients go; None: the machine's."""
+
+    #: Reads the records of the client's messages.
+    records: RecordReader = NO_RECORDS
 
     @property
     def admin(self) -> Admin: ...

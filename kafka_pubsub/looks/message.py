@@ -7,7 +7,7 @@ from typing import Literal, NoReturn
 
 from kafka_pubsub.errors import FailedPrecondition
 from kafka_pubsub.lane_names import Lane
-from kafka_pubsub.model import AckFuture, Message, MessageSink, StoredRecord
+from kafka_pubsub.model import NO_RECORDS, AckFuture, Message, MessageSink, RecordReader, StoredRecord
 
 __all__ = ["NoLease", "PeekedMessage", "Progress"]
 
@@ -31,8 +31,9 @@ class PeekedMessage(Message):
         attempt: int = 1,
         state: Progress = "ready",
         next_due: datetime | None = None,
+        records: RecordReader = NO_RECORDS,
     ) -> None:
-        super().__init__(record, NoLease(lane), attempt)
+        super().__init__(record, NoLease(lane, records), attempt)
         self.state = state
         self.next_due = next_due
 
@@ -40,8 +41,8 @@ class PeekedMessage(Message):
 class NoLease(MessageSink):
     """What stands in for the lease of a message that was only looked at."""
 
-    def __init__(self, lane: Lane) -> None:
-        self._lane = lane
+    def __init__(self, lane: Lane, records: RecordReader = NO_RECORDS) -> None:
+        self._lane, self._records = lane, records
 
     def ack(self, message: Message) -> None:
         """Refuses."""
@@ -70,6 +71,10 @@ class NoLease(MessageSink):
     def lane(self) -> tuple[int, bool]:
         """Returns the priority, and whether the message is durable."""
         return self._lane
+
+    def records(self) -> RecordReader:
+        """Returns the reader of the message's record."""
+        return self._records
 
 
 def _refuse(message: Message) -> NoReturn:

@@ -88,7 +88,7 @@ class _View:
         elif info.due >= FOREVER:
             state = "parked"
         due = moment(info.due) if state == "waiting" and info.due else None
-        return PeekedMessage(message, self._lane, info.attempt, state, due)
+        return PeekedMessage(message, self._lane, info.attempt, state, due, self._backend.records)
 
     def _at_home(self, number: int) -> Iterator[PeekedMessage]:
         place, end = TopicPartition(self._record.topic, number), self._ends.get(number, 0)
@@ -105,4 +105,4 @@ class _View:
         while page := list(islice(wanted, _AT_ONCE)):
             for record in read_all(self._fetch, place, page, _BYTES):
                 state: Progress = "leased" if record.offset() in leased else "ready"
-                yield PeekedMessage(record, self._lane, state=state)
+                yield PeekedMessage(record, self._lane, state=state, records=self._backend.records)

@@ -89,8 +89,9 @@ class Tail:
             raise FailedPrecondition(f"topic {record.name!r} was deleted and made again: look at it anew")
         self._topic_id = record.topic_id
         rules = record.lane_rules
-        self._sinks[record.name] = NoLease(Lane(rules.default, True) if rules.any else Lane(0, True))
-        self._sinks |= {lane.name: NoLease(lane.lane) for lane in record.lanes if lane.topic_id}
+        home, reader = Lane(rules.default, True) if rules.any else Lane(0, True), self._backend.records
+        self._sinks[record.name] = NoLease(home, reader)
+        self._sinks |= {lane.name: NoLease(lane.lane, reader) for lane in record.lanes if lane.topic_id}
         partitions = range(record.options.partitions)
         return [TopicPartition(topic, number) for topic in self._sinks for number in partitions]
 

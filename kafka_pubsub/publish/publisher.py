@@ -89,7 +89,7 @@ TURN_MASK: Final = 511
 # Seconds between two checks whether a writer that replaces its producer accepts messages again.
 _BUSY_S: Final = 0.005
 
-# Seconds that a publisher serves reports itself, under its topic's lock, before it leaves them to the report thread.
+# Seconds that a publisher that waits for room serves reports itself, before it leaves them to the report thread.
 _SERVE_S: Final = 0.1
 
 # Seconds that `resume` waits for earlier messages; a cluster that answers at all needs far less.
@@ -273,13 +273,16 @@ class TopicPublisher:
             if self._outstanding.full(size) and self._flow.on_limit != "error":
                 self._serve_for_room(reporter, size)
             self._outstanding.make_room(size)
+            if self._closed:
+                raise refuse_closed(self.name)
             if reporter is self._reporter:
                 return reporter
 
     def _serve_for_room(self, reporter: ReportThread, size: int) -> None:
         """Serves reports on this thread, where it is cheap, until there is room or another thread serves them."""
         until = time.monotonic() + _SERVE_S
-        while self._outstanding.full(size) and time.monotonic() < until and reporter.take_turn(_BUSY_S):
+        held = self._lock
+        while self._outstanding.full(size) and time.monotonic() < until and reporter.take_turn(_BUSY_S, held):
             pass
         reporter.wanted()
 
@@ -390,6 +393,9 @@ class TopicPublisher:
             if self._layout.apply(target, used=used, waiting=waiting, fenced=fenced):
                 self._change_reporter()
             self._small = -1 if self._closed or self._laned else max(self._limit - SIZE_SLACK, -1)
+            # Afterwards, because `look_again` takes no lock.
+            if self._watch.doubted:
+                self._small = -1
 
     def renew(self) -> None:
         """Renews the topic's settings, in the pool's background thread, if there is a reason to."""
@@ -450,13 +456,14 @@ class TopicPublisher:
 
     def would_block(self, size: int) -> bool:
         """Returns whether `publish` would have to wait now: to look the topic up, for another writer, or for room."""
-        another_writer = self._reporter is None and self._last_reporter is not None
+        if self._small < 0 or (self._reporter is None and self._last_reporter is not None):
+            return True
         with self._lock:
-            return self._small < 0 or another_writer or self._outstanding.full(size)
+            return self._outstanding.full(size)
 
     def look_again(self) -> None:
         """Makes the next message look the topic up first, because the topic was changed."""
-        self._watch.forget()
+        self._watch.doubt()
         self._small = -1
 
     def resume(self, ordering_key: str) -> None:
@@ -531,6 +538,8 @@ class TopicPublisher:
                 return
             self._closed = True
             self._small = -1
+            # Wakes the threads that wait for room, which find the publisher closed.
+            self._outstanding.limit(PublishFlow(on_limit="ignore"))
         end = time.monotonic() + timeout
         while (left := end - time.monotonic()) > 0:
             try:

@@ -6,6 +6,7 @@ Rules
 2. An answer that forbids publishing is raised to the caller. A missing answer isn't: messages wait for a
    broker anyway, so Kafka's default limits are taken until one answers.
 3. One question at a time; a caller that comes meanwhile waits for its answer.
+4. `doubt` never waits: the question about a lane may make the lane, which puts the answers about all others in doubt.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class TargetWatch:
         self._target: PublishTarget | None = None
         self._refusal: PubSubError | None = None
         self._asked_at = float("-inf")
-        self._doubted = False
+        # Changes with each doubt; the last answer was asked for when it was `_answered_doubt`.
+        self._doubt = self._answered_doubt = object()
         self.certain = False
         #: Whether the cluster has ever answered; and, in brackets, why it didn't when it was asked last. Empty: it did.
         self.answered = False
@@ -72,6 +74,12 @@ class TargetWatch:
     def renew_locks(self) -> None:
         """After a fork: a thread that doesn't exist here may have held the lock."""
         self._asking = threading.Lock()
+        self._asker: int | None = None
+
+    @property
+    def doubted(self) -> bool:
+        """Whether the next `get` asks, because the last answer may be outdated."""
+        return self._doubt is not self._answered_doubt
 
     def get(self) -> PublishTarget:
         """Returns the answer; raises the error that forbids publishing. A caller waits only if it must be asked for."""
@@ -83,14 +91,13 @@ class TargetWatch:
                     known = self._update()
         return _answer(known)
 
-    def forget(self) -> None:
-        """Drops the last answer: the next `get` asks."""
-        with self._asking:
-            self._target = self._refusal = None
-
     def doubt(self) -> None:
-        """Marks the last answer as outdated: the next `get` asks, and falls back on it if no broker answers."""
-        self._doubted = True
+        """Marks the last answer as outdated: the next `get` asks, and falls back on it if no broker answers.
+
+        Does nothing in a thread that is asking: the answer will have the changes which the question makes.
+        """
+        if self._asker != threading.get_ident():
+            self._doubt = object()
 
     def waits(self, seconds: float | None) -> str:
         """What a message waits for that isn't stored after so many seconds, for people."""
@@ -105,18 +112,22 @@ class TargetWatch:
     def _known(self) -> PublishTarget | PubSubError | None:
         """Returns the last answer; None: it must be asked for."""
         refusal, target = self._refusal, self._target
-        if self._doubted:
+        if self.doubted:
             return None
         if refusal is None:
             return target
         return None if self._clock() - self._asked_at >= _ASK_AGAIN_S else refusal
 
     def _update(self) -> PublishTarget | PubSubError:
+        doubt = self._doubt
         try:
+            self._asker = threading.get_ident()
             self._target, self._refusal, self.certain = self._ask(), None, True
             self.answered, self.because = True, ""
         except (BrokerUnavailable, DeadlineExceeded) as error:
             self.certain, self.because = False, f" ({error.message})"
+            if self.doubted:
+                self._refusal = None
             if self._target is None:
                 # The adapter warns that no broker answers, once for all topics.
                 outage = isinstance(error, BrokerUnavailable) and error.outage
@@ -130,8 +141,10 @@ class TargetWatch:
         except PubSubError as error:
             self._refusal, self.certain = error, True
             self.answered, self.because = True, ""
+        finally:
+            self._asker = None
         # Last, so that others wait for this answer and don't take the one that is in doubt.
-        self._asked_at, self._doubted = self._clock(), False
+        self._asked_at, self._answered_doubt = self._clock(), doubt
         if self._refusal is not None:
             return self._refusal
         assert self._target is not None

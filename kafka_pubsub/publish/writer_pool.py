@@ -146,17 +146,28 @@ class ReportThread:
         with self._lock:
             self._flushes += more
 
-    def take_turn(self, seconds: float = 0.0) -> bool:
+    def take_turn(self, seconds: float = 0.0, held: threading.Lock | None = None) -> bool:
         """Serves the reports that have arrived, and waits up to `seconds` for the first one.
 
-        A publisher calls it every few hundred messages. False: the report thread serves the reports just now.
+        A publisher calls it every few hundred messages. False: the report thread serves the reports just now. `held` is
+        a lock that the caller holds, and that reports may take: it is free meanwhile.
         """
         self._last_turn = time.monotonic()
         if not self._standing_by:
             return False
         turns: list[bool] = []
-        # The lock too: Ctrl-C between its acquire and its release would stop the report thread for ever.
-        signals_wait(lambda: turns.append(self._serve_here(seconds)))
+
+        def serve() -> None:
+            if held is not None:
+                held.release()
+            try:
+                turns.append(self._serve_here(seconds))
+            finally:
+                if held is not None:
+                    held.acquire()
+
+        # The locks too: Ctrl-C between an acquire and its release would stop the report thread for ever.
+        signals_wait(serve)
         return any(turns)
 
     def _serve_here(self, seconds: float) -> bool:

@@ -154,7 +154,8 @@ def check_same_settings(
     """
     pairs = dict(more)
     for field in sorted(wanted.model_fields_set):
-        pairs[field] = (getattr(existing, field), getattr(wanted, field))
+        name = "schema" if field == "record_schema" else field
+        pairs[name] = (getattr(existing, field), getattr(wanted, field))
     different = [f"{name} is {old!r}, not {new!r}" for name, (old, new) in pairs.items() if old != new]
     if different:
         raise AlreadyExists(

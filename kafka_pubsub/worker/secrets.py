@@ -51,4 +51,6 @@ def _value(setting: str, kind: str, name: str, environment: Mapping[str, str]) -
         return Path(name).read_text("utf-8").removesuffix("\n")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it isn't text in UTF-8"
-        raise InvalidArgument(f"{setting}: the file {name} can't be read: {why}") from None
+        raise InvalidArgument(
+            f"{setting}: the file {name} can't be read: {why}. Put it there, and let the worker's user read it"
+        ) from None

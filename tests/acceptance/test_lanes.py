@@ -59,10 +59,11 @@ def prefetch(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture(autouse=True)
-def patient_publishers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine takes longer than the second that transient messages have; these tests are about order."""
+def patient_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine takes longer than the second that transient messages and leaders have; order is tested here."""
     for place in ("kafka_pubsub.log.kafka.transient_writer", "kafka_pubsub.lanes.lane_sender"):
         monkeypatch.setattr(f"{place}.ANSWER_S", PATIENCE)
+    monkeypatch.setattr("kafka_pubsub.lanes.ends.TIMEOUT", PATIENCE)
 
 
 @pytest.fixture

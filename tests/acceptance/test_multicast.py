@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from kafka_pubsub import InvalidArgument, Message, NotFound, PubSub
 from kafka_pubsub.local.broker import LocalKafka
+from kafka_pubsub.local.pytest_plugin import RunningKafka
 from kafka_pubsub.multicast.future import Sent
 from kafka_pubsub.multicast.service import Sequencer
 from tests import causal
@@ -23,7 +25,17 @@ from tests.support import until
 #: The topics of a test.
 LETTERS = "abcd"
 
-broker, names, other, ps = causal.broker, causal.names, causal.other, causal.ps
+names, other, ps = causal.names, causal.other, causal.ps
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[RunningKafka]:
+    """A broker of these tests' own, or the one that is named: sequencers serve all causal topics of a cluster."""
+    if address := os.environ.get("KAFKA_PUBSUB_TEST_BOOTSTRAP"):
+        yield RunningKafka(address)
+        return
+    with LocalKafka(session_timeout=30) as running:
+        yield RunningKafka(running.bootstrap)
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +59,10 @@ class Logs:
     """
 
     def __init__(
-        self, broker: LocalKafka, names: Sequence[str], sent: Mapping[bytes, Sequence[str]] | None = None
+        self,
+        broker: RunningKafka | LocalKafka,
+        names: Sequence[str],
+        sent: Mapping[bytes, Sequence[str]] | None = None,
     ) -> None:
         self.bodies: dict[str, list[bytes]] = {}
         self.places: dict[str, list[tuple[int, str, int]]] = {}
@@ -89,7 +104,7 @@ class Logs:
 
 @pytest.mark.slow
 def test_one_multicast_does_not_overtake_another(
-    broker: LocalKafka, ps: PubSub, other: PubSub, names: list[str]
+    broker: RunningKafka, ps: PubSub, other: PubSub, names: list[str]
 ) -> None:
     """The first violation that the seed names: deliveries of two multicasts cross."""
     chances = random.Random(1)
@@ -122,7 +137,7 @@ def test_one_multicast_does_not_overtake_another(
 
 
 def test_a_reaction_comes_after_its_cause_at_every_topic(
-    broker: LocalKafka, ps: PubSub, other: PubSub, names: list[str]
+    broker: RunningKafka, ps: PubSub, other: PubSub, names: list[str]
 ) -> None:
     """The second violation: a process receives a multicast, and its reaction overtakes the multicast elsewhere."""
     a, b, c, _ = names
@@ -147,7 +162,7 @@ def test_a_reaction_comes_after_its_cause_at_every_topic(
 
 
 def test_side_channels_are_causes_too(
-    broker: LocalKafka, ps: PubSub, other: PubSub, names: list[str]
+    broker: RunningKafka, ps: PubSub, other: PubSub, names: list[str]
 ) -> None:
     """The bus sees nothing of the signal by which a single process tells the other that its message is sent."""
     chances = random.Random(2)
@@ -168,7 +183,9 @@ def test_side_channels_are_causes_too(
             assert found.index(b"first %d" % number) < found.index(b"second %d" % number)
 
 
-def test_a_message_is_at_all_its_topics_or_at_none(broker: LocalKafka, ps: PubSub, names: list[str]) -> None:
+def test_a_message_is_at_all_its_topics_or_at_none(
+    broker: RunningKafka, ps: PubSub, names: list[str]
+) -> None:
     a, b, c, _ = names
     ps.publish_multi([a, b, c], b"before").result(PATIENCE)
     ps._cluster.backend.admin.update_topic(b, {"max.message.bytes": "10000"})
@@ -185,7 +202,7 @@ def test_a_message_is_at_all_its_topics_or_at_none(broker: LocalKafka, ps: PubSu
 
 
 def test_a_message_is_ordered_against_the_deletion_of_its_topic(
-    broker: LocalKafka, ps: PubSub, other: PubSub, names: list[str]
+    broker: RunningKafka, ps: PubSub, other: PubSub, names: list[str]
 ) -> None:
     """Before it: delivered. After it: failed, at all topics. A handle that comes after its notice is invalid."""
     a, b, c, _ = names
@@ -223,7 +240,7 @@ def test_a_message_is_ordered_against_the_deletion_of_its_topic(
 
 
 def test_unrelated_topics_do_not_wait_for_each_other(
-    broker: LocalKafka, ps: PubSub, other: PubSub, names: list[str]
+    broker: RunningKafka, ps: PubSub, other: PubSub, names: list[str]
 ) -> None:
     """Locality: a publisher that waits for its message holds up no message of others."""
     a, b, c, d = names

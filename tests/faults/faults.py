@@ -18,12 +18,11 @@ from dataclasses import dataclass, field
 from kafka_pubsub.history.history import HistoryFile
 from kafka_pubsub.log.kafka.admin import KafkaAdmin
 from kafka_pubsub.log.kafka.backend import KafkaBackend
-from tests.faults.arena import Arena
+from tests.faults.arena import Arena, Brokers
 from tests.faults.children import Children
 from tests.faults.plan import Poison
 from tests.faults.proxy import Direction, Proxy
 from tests.faults.services import Services
-from tests.local_cluster import LocalCluster
 
 __all__ = ["FAULTS", "Fault", "Stage"]
 
@@ -69,7 +68,7 @@ class Stage:
         time.sleep(seconds)
 
     @property
-    def cluster(self) -> LocalCluster:
+    def cluster(self) -> Brokers:
         """The cluster; only rounds that have one have bursts that ask for it."""
         assert self.arena.cluster is not None
         return self.arena.cluster

@@ -20,7 +20,7 @@ from tests.faults.arena import Arena
 from tests.faults.check import histories, judge, prove
 from tests.faults.children import Children
 from tests.faults.dead_letter_reader import SILENCE, DeadLetterReader
-from tests.faults.faults import FAULTS, Stage
+from tests.faults.faults import FAULTS, Fault, Stage
 from tests.faults.plan import ConsumerPlan, PublisherPlan, RoundPlan
 from tests.faults.progress import Progress, place_of
 from tests.faults.together import Together
@@ -64,10 +64,11 @@ class Outcome:
     proved: dict[str, int] = field(default_factory=dict)
 
 
-def run_round(plan: RoundPlan, arena: Arena, folder: Path) -> Outcome:
-    """Runs it in `folder`, which keeps the histories."""
+def run_round(plan: RoundPlan, arena: Arena, folder: Path, fault: Fault | None = None) -> Outcome:
+    """Runs it in `folder`, which keeps the histories; `fault` takes the place of the one that the plan names."""
+    fault = fault or FAULTS[plan.fault]
     with PubSub(arena.bootstrap) as ps:
-        played = _Round(plan, arena, folder, ps)
+        played = _Round(plan, arena, folder, ps, fault)
         try:
             played.play()
         finally:
@@ -77,7 +78,7 @@ def run_round(plan: RoundPlan, arena: Arena, folder: Path) -> Outcome:
         histories(played.told).values(),
         played.dead_letter_reader.found,
         poison=played.poison,
-        longest_stall=FAULTS[plan.fault].longest_stall,
+        longest_stall=fault.longest_stall,
     )
     proved = prove(played.told)
     outcome.problems += played.children.findings + judgement.problems + proved.problems
@@ -97,9 +98,8 @@ def run_round(plan: RoundPlan, arena: Arena, folder: Path) -> Outcome:
 class _Round:
     """A round on its way: its topic, its subscription, its processes."""
 
-    def __init__(self, plan: RoundPlan, arena: Arena, folder: Path, ps: PubSub) -> None:
-        self._plan, self._arena, self._folder = plan, arena, folder
-        self._fault = FAULTS[plan.fault]
+    def __init__(self, plan: RoundPlan, arena: Arena, folder: Path, ps: PubSub, fault: Fault) -> None:
+        self._plan, self._arena, self._folder, self._fault = plan, arena, folder, fault
         self._topic = f"faults-{uuid.uuid4().hex[:12]}"
         self._dead = f"{self._topic}-dead"
         self.told = folder / "told"

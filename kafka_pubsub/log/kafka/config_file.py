@@ -4,8 +4,7 @@ Rules
 1. Names are those of Kafka's Java clients (`java_names.py`) or librdkafka's. One that neither knows, and one on which
    a promise rests, are refused: the error has every such line, with the file and the number. The value that such a
    setting has anyway is no error, and `client.id` is left out with a line of the log: other tools need both.
-2. A value may stand in another file or in the environment, as with Kafka's config providers: `${file:PATH:NAME}` of a
-   properties file, `${directory:FOLDER:FILE}` the whole text of a file, `${env:NAME}`.
+2. A value may stand in another file or in the environment (`references.py`).
 3. No error quotes a value: it may be a secret.
 """
 
@@ -24,6 +23,7 @@ from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.log.kafka import java_names
 from kafka_pubsub.log.kafka.configuration import GivenValue, is_known, is_same_as_ours, refusal_of
 from kafka_pubsub.log.kafka.java_properties import Line, parse_properties
+from kafka_pubsub.log.kafka.references import PROVIDERS, resolve
 
 __all__ = ["join_config", "read_config_file", "read_java_file"]
 
@@ -33,8 +33,6 @@ _LOGGER = logging.getLogger("kafka_pubsub.kafka")
 _MOST_BYTES: Final = 1024 * 1024
 _ADDRESS: Final = "bootstrap.servers"
 _CLIENT_ID: Final = "client.id"
-_REFERENCE: Final = re.compile(r"\$\{(\w+):([^}]*)\}")
-_PROVIDERS: Final = ("file", "directory", "env")
 _PROVIDER_CLASS: Final = re.compile(r"config\.providers\.(\w+)\.class")
 _CLASSES: Final = {
     "FileConfigProvider": "file",
@@ -98,14 +96,14 @@ def _read(path: str | PathLike[str]) -> tuple[list[Line], dict[str, str], list[s
         raise InvalidArgument(f"config file {os.fspath(path)}: {error}") from None
     problems: list[str] = []
     values: dict[str, str] = {}
-    aliases = {name: name for name in _PROVIDERS}
+    aliases = dict(PROVIDERS)
     for line in lines:
         if line.name == "config.providers" or _PROVIDER_CLASS.fullmatch(line.name):
             _note_provider(line, aliases, problems)
     for line in lines:
         if not line.name.startswith("config.providers"):
             try:
-                values[line.name] = _resolved(line.value, aliases)
+                values[line.name] = resolve(line.value, aliases)
             except ValueError as error:
                 problems.append(f"line {line.number}, {line.name}: {error}")
     return lines, values, problems
@@ -135,48 +133,6 @@ def _note_provider(line: Line, aliases: dict[str, str], problems: list[str]) -> 
         )
     else:
         aliases[named[1]] = kind
-
-
-def _resolved(value: str, aliases: Mapping[str, str]) -> str:
-    """Returns a value with what its references stand for; a text in which no provider is named stays as it is."""
-
-    def meaning(found: re.Match[str]) -> str:
-        kind = aliases.get(found[1])
-        if kind is None:
-            return found[0]
-        place, _, name = found[2].rpartition(":")
-        if kind == "env":
-            if found[2] not in os.environ:
-                raise ValueError(f"the environment has no variable {found[2]}")
-            return os.environ[found[2]]
-        if not place or not name:
-            raise ValueError("write ${file:PATH:NAME}, ${directory:FOLDER:FILE} or ${env:NAME}")
-        return _of_folder(place, name) if kind == "directory" else _of_file(place, name)
-
-    return _REFERENCE.sub(meaning, value)
-
-
-def _of_folder(folder: str, name: str) -> str:
-    try:
-        # An editor, and `echo`, end a file with a line's end that is no part of a password.
-        return (Path(folder) / name).read_text("utf-8").rstrip("\r\n")
-    except OSError as error:
-        raise ValueError(f"can't read {folder}/{name}: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"{folder}/{name} isn't text in UTF-8") from None
-
-
-def _of_file(path: str, name: str) -> str:
-    try:
-        lines = parse_properties(Path(path).read_text("latin-1"))
-        values = {line.name: line.value for line in lines}
-    except OSError as error:
-        raise ValueError(f"can't read {path}: {error.strerror or error}") from None
-    except ValueError as error:
-        raise ValueError(f"{path}, {error}") from None
-    if name not in values:
-        raise ValueError(f"{path} has no {name}")
-    return values[name]
 
 
 def _translate(line: Line, values: Mapping[str, str], found: dict[str, str], problems: list[str]) -> None:

@@ -56,7 +56,7 @@ class Stats:
     @property
     def relocated(self) -> int:
         """Is `moved` now; this name warns."""
-        text = "Stats.relocated is Stats.moved now, and goes with the next version"
+        text = "Stats.relocated is Stats.moved now, and goes with version 0.2.0"
         warnings.warn(text, DeprecationWarning, stacklevel=2)
         return self.moved
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from kafka_pubsub.model import Message
 from kafka_pubsub.subscribe.formats.record import ERROR_BYTES, RetryRecord
 
-__all__ = ["log_raised", "rejection", "words_of"]
+__all__ = ["log_given_up", "log_raised", "rejection", "words_of"]
 
 log = logging.getLogger("kafka_pubsub.subscriber")
 
@@ -31,6 +31,11 @@ def words_of(error: BaseException | None) -> str:
 def rejection(reason: str, error: BaseException | None) -> str:
     """Returns the error text of a message that its callback gave up, while it handled `error` if there is one."""
     return f"{type(error).__name__ if error is not None else 'Rejected'}: {reason}"[:ERROR_BYTES]
+
+
+def log_given_up(message: Message, error: BaseException) -> None:
+    """Logs that a message isn't a record, in one line."""
+    log.warning("%r is given up, and is a dead letter, or parked where there are none: %s", message, error)
 
 
 def log_raised(messages: Sequence[Message], error: BaseException) -> None:

@@ -21,19 +21,20 @@ from collections.abc import Callable, Iterator
 from itertools import takewhile
 from typing import Protocol, cast
 
-from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.errors import BadRecord, InvalidArgument, RegistryUnavailable
 from kafka_pubsub.log.clocks import Durations
-from kafka_pubsub.model import AckFuture, AckId, Message, StoredRecord
+from kafka_pubsub.model import NO_RECORDS, AckFuture, AckId, Message, RecordReader, StoredRecord
 from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport
 from kafka_pubsub.subscribe.partition.leases import Lease, Settlement
 from kafka_pubsub.subscribe.partition.settings import LONGEST_DELAY, REJECTED
 from kafka_pubsub.subscribe.workers.ack_futures import refused
-from kafka_pubsub.subscribe.workers.failure_log import log_raised, rejection, words_of
+from kafka_pubsub.subscribe.workers.failure_log import log_given_up, log_raised, rejection, words_of
 from kafka_pubsub.subscribe.workers.observer import UNOBSERVED, StreamObserver
 
 __all__ = [
     "ACKED",
+    "AWAY",
     "KEPT",
     "NACKED",
     "PENDING",
@@ -46,6 +47,8 @@ __all__ = [
 
 PENDING, ACKED, NACKED, STALE = 0, 1, 2, 3
 KEPT = LeaseOutcome.KEPT
+#: Seconds until a message comes again whose schema couldn't be asked for: an outage mustn't use its attempts up.
+AWAY = 30.0
 
 
 class Reports(Protocol):
@@ -55,6 +58,7 @@ class Reports(Protocol):
     observer: StreamObserver = UNOBSERVED
     #: How long callbacks take.
     callbacks: Durations = Durations()
+    records: RecordReader = NO_RECORDS
 
     def released(self, *releases: LeaseReport) -> None: ...
     def settled(self, settlement: Settlement) -> None: ...
@@ -191,9 +195,21 @@ class LeaseRunner:
         return self.reports.observer.message or HeldMessage
 
     def raised(self, message: Message, error: BaseException) -> None:
-        """Notes that the callback raised: a nack, unless it had acked before."""
+        """Notes that the callback raised: a nack, unless it had acked before; an unreadable record is given up."""
+        if (
+            isinstance(error, BadRecord)
+            and message._state == PENDING
+            and error.message_id == message.message_id
+        ):
+            log_given_up(message, error)
+            message.dead_letter(error.message)
+            return
         log_raised([message], error)
-        if message._state == PENDING:
+        if message._state != PENDING:
+            return
+        if isinstance(error, RegistryUnavailable):
+            message.nack(AWAY)
+        else:
             cast("HeldMessage", message)._fail()
             self._error = words_of(error)
 
@@ -276,6 +292,9 @@ class LeaseRunner:
 
     def lane(self) -> tuple[int, bool]:
         return self.reports.lane(self.lease.partition)
+
+    def records(self) -> RecordReader:
+        return self.reports.records
 
 
 class BatchLeaseRunner(LeaseRunner):

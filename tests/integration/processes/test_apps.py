@@ -70,10 +70,13 @@ def test_reloads_and_sigterm_under_load_lose_nothing_and_repeat_nothing(
 
     bodies = [letter.data for letter in company.subscription.dead_letters()]
     nacks = len(list(company.told("nack")))
+    acked = {(each["partition"], each["offset"]) for each in company.told("ack")}
     counts = proven(company.close())
     # Processes that ended in good order had finished what their handlers had begun, and each message ended once.
     assert counts["deliveries"] == counts["acks"] + nacks
-    assert counts["messages"] == counts["acks"] + len(bodies)
+    assert counts["messages"] == len(acked) + len(bodies)
+    # What is acked just when its partition goes to another process comes there again.
+    assert counts["acks"] - len(acked) <= counts.get("redelivered_revoke", 0)
     assert nacks > counts["rejected"] >= len(bodies) > 20
     assert len(bodies) == len(set(bodies))
     assert set(MISFITS) <= set(bodies)

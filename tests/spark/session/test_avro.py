@@ -102,7 +102,7 @@ def test_bytes_that_are_left_over_are_told(spark: SparkSession, framed: bool) ->
     ],
 )
 def test_schemas_that_are_wrong_or_dangerous_are_refused(schema: Any, said: str) -> None:
-    from spark.reading.avro import check_schema
+    from kafka_pubsub.records.limits import check_schema
 
     with pytest.raises(SchemaError, match=said):
         check_schema(schema if isinstance(schema, str) else json.dumps(schema))

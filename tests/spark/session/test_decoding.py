@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fastavro
@@ -142,6 +143,56 @@ def test_framed_json(spark: SparkSession) -> None:
     rows = read(spark, [b'\0\0\0\0\x09{"id": 5}', b'{"id": 5}'], "id bigint", framing="confluent")
     assert (rows[0].record.id, rows[0].schema_id) == (5, 9)
     assert rows[1].problem == "isn't framed as confluent does it"
+
+
+def test_bare_bodies_whose_header_names_their_schema(spark: SparkSession, tmp_path: Path) -> None:
+    from spark import schemas_in
+    from spark.reading.decoding import decoded
+    from spark.reading.protobuf import Protobuf
+    from spark.run.bodies import Bodies
+
+    (tmp_path / "orders").mkdir()
+    for number, schema in enumerate((ONE, TWO), 1):
+        (tmp_path / "orders" / f"v{number}.avsc").write_text(json.dumps(schema))
+    told, order = descriptors()
+    sale = order(id=5).SerializeToString()
+    rows = [
+        ("orders/1", avro(ONE, {"id": 1})),
+        ("orders/2", avro(TWO, {"id": 2, "note": "new"})),
+        ("lines/1", avro(ONE, {"id": 3})),
+        ("orders/2", b"\x40"),
+        (None, avro(ONE, {"id": 1})),
+        ("orders/1", None),
+    ]
+
+    def read(rows: list[tuple[str | None, bytes | None]], schema: Any, **more: Any) -> list[Row]:
+        given = [
+            (n, body, {} if text is None else {"record-schema": text}) for n, (text, body) in enumerate(rows)
+        ]
+        frame = spark.createDataFrame(given, "n int, data binary, attributes map<string,string>")
+        return decoded(frame, schema, framing="header", **more).orderBy("n").collect()
+
+    found = read(rows, json.dumps(TWO), writers=schemas_in(tmp_path, "orders"))
+    assert [(row.record.id, row.record.note) for row in found[:2]] == [(1, "-"), (2, "new")]
+    assert [row.problem for row in found[2:]] == [
+        "was written by schema lines/1, which isn't known",
+        "isn't a body of the schema (1 bytes)",
+        "has no header record-schema",
+        "a tombstone has no body",
+    ]
+    assert [row.schema_id for row in found] == [text for text, _ in rows]
+    # In a registry, as `registered` returns it.
+    (row,) = read([("17", avro(ONE, {"id": 1}))], json.dumps(ONE), writers={17: json.dumps(ONE)})
+    assert (row.record.id, row.schema_id) == (1, "17")
+    (row,) = read([("3", sale)], Protobuf(told, "shop.Order"))
+    assert (row.record.id, row.problem) == (5, None)
+    (row,) = read([("3", b'{"id": 5}')], "id bigint")
+    assert (row.record.id, row.problem) == (5, None)
+    # By the options of a job, whose subject in a folder is the topic.
+    given = [(avro(ONE, {"id": 6}), {"record-schema": "orders/1"})]
+    frame = spark.createDataFrame(given, "data binary, attributes map<string,string>")
+    (row,) = Bodies(json.dumps(TWO), "header", str(tmp_path)).decoded(frame, "orders").collect()
+    assert (row.record.id, row.record.note) == (6, "-")
 
 
 def descriptors() -> tuple[bytes, Any]:

@@ -25,6 +25,8 @@ class CommandLine:
     address: str | None = "memory"
     #: Whether commands use `pubsub` itself, because a test has replaced a part of the client.
     shares: bool = False
+    #: Where the schemas lie, as the environment would say it.
+    schemas: str | None = None
     status: Status = field(default_factory=lambda: Status("running", "memory"))
 
     def __call__(self, *arguments: str, stdin: str | bytes | None = None) -> Result:
@@ -40,7 +42,8 @@ class CommandLine:
             return nullcontext(self.pubsub)
         backend = self.pubsub._cluster.backend
         assert isinstance(backend, MemoryBackend)
-        return PubSub.in_memory(MemoryBackend(cluster=backend.cluster), services=False)
+        again = MemoryBackend(cluster=backend.cluster)
+        return PubSub.in_memory(again, schemas=self.schemas, services=False)
 
     def json(self, *arguments: str, stdin: str | bytes | None = None) -> object:
         """The answer of a command that must succeed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -228,3 +229,19 @@ def test_a_stopped_replay_says_how_to_go_on(billing: CommandLine, monkeypatch: p
 def test_json_errors_stay_json(billing: CommandLine) -> None:
     result = billing("deadletter", "list", "nobody", "--json")
     assert json.loads(result.stderr)["error"]["type"] == "NotFound"
+
+
+def test_a_dead_letter_is_shown_as_a_record(billing: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "orders").mkdir()
+    (tmp_path / "orders" / "v1.avsc").write_text('"long"')
+    billing.schemas = str(tmp_path)
+    answer: Any = billing.json("deadletter", "show", "billing", "orders:0:0", "--decode")
+    assert answer["record"] is None
+    assert "doesn't say its schema" in answer["not_a_record"]
+    attributes = {"record-schema": "orders/1"}
+    billing.pubsub.topic("orders").publish(b"\x22", attributes=attributes).result(PATIENCE)
+    sub = billing.pubsub.subscription("billing")
+    with sub.pull(fail):
+        until(lambda: len(list(sub.dead_letters())) == 4)
+    answer = billing.json("deadletter", "show", "billing", "orders:0:3", "--decode")
+    assert (answer["record"], answer["attributes"]) == (17, attributes)

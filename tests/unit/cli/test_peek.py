@@ -63,7 +63,7 @@ def test_tail_shows_the_newest(orders: CommandLine) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [["pull", "billing", "--timeout", "1s"], ["peek", "billing"], ["topic", "tail", "orders"]]
+    "command", [["pull", "billing", "--max", "1"], ["peek", "billing"], ["topic", "tail", "orders"]]
 )
 def test_a_terminal_gets_bodies_that_are_cut(
     run: CommandLine, monkeypatch: pytest.MonkeyPatch, command: list[str]

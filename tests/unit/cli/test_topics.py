@@ -24,6 +24,7 @@ def test_a_topic_is_made_listed_described_changed_and_deleted(run: CommandLine) 
         "priorities": 1,
         "transient": False,
         "causal": False,
+        "schema": None,
         "adopted": False,
         "labels": {"team": "shop"},
     }

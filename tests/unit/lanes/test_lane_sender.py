@@ -135,7 +135,7 @@ def test_a_key_that_changes_its_lane_waits_for_its_last_message_and_names_it(
         "jobs.lane.p7:0:2",
         "jobs:0:2",
     ]
-    plain, high = backend.records("jobs")[1:], backend.records("jobs.lane.p7")[1:]
+    plain, high = backend.stored("jobs")[1:], backend.stored("jobs.lane.p7")[1:]
     assert [after_of(each) for each in plain] == [{}, {P7: 2}]
     assert [after_of(each) for each in high] == [{P4: 1}, {P4: 1}, {}], (
         "each message names what may be unfinished"
@@ -146,7 +146,7 @@ def test_a_key_that_stays_in_its_lane_names_nothing(jobs: Topic, backend: HeldBa
     for number in range(3):
         jobs.publish(b"%d" % number, ordering_key="k", priority=7).result(PATIENCE)
         jobs.publish(b"%d" % number, ordering_key="l").result(PATIENCE)
-    records = backend.records("jobs") + backend.records("jobs.lane.p7")
+    records = backend.stored("jobs") + backend.stored("jobs.lane.p7")
     assert [after_of(each) for each in records] == [{}] * 8
 
 
@@ -157,7 +157,7 @@ def test_behind_a_message_that_was_given_up_the_last_stored_one_is_named(
     backend.hold("jobs.lane.t4")
     jobs.publish(b"lost", ordering_key="k", durable=False)
     jobs.publish(b"2", ordering_key="k").result(PATIENCE)
-    assert after_of(backend.records("jobs")[-1]) == {P7: 1}
+    assert after_of(backend.stored("jobs")[-1]) == {P7: 1}
 
 
 def test_the_last_stored_message_is_named_though_a_later_one_of_its_lane_was_given_up(
@@ -169,7 +169,7 @@ def test_the_last_stored_message_is_named_though_a_later_one_of_its_lane_was_giv
     backend.report_one()
     jobs.publish(b"after", ordering_key="k").result(PATIENCE)
     assert stored.exception(PATIENCE)
-    last = backend.records("jobs")[-1]
+    last = backend.stored("jobs")[-1]
     assert after_of(last) == {T4: 1}
     assert other_of(last) == Name(number_of(last) - 2, 1, backend.admin.topic("jobs.lane.t4").topic_id)
 
@@ -179,7 +179,7 @@ def test_a_key_in_three_lanes_names_its_last_message_in_each_other_one(
 ) -> None:
     for lane in ({"priority": 7}, {"durable": False}, {}, {"priority": 7, "durable": False}):
         jobs.publish(b"x", ordering_key="k", **lane).result(PATIENCE)
-    assert after_of(backend.records("jobs.lane.t7")[-1]) == {P7: 1, T4: 1, P4: 1}
+    assert after_of(backend.stored("jobs.lane.t7")[-1]) == {P7: 1, T4: 1, P4: 1}
 
 
 def test_keys_that_were_not_used_lately_are_forgotten_but_for_those_without_an_answer(
@@ -198,7 +198,7 @@ def test_keys_that_were_not_used_lately_are_forgotten_but_for_those_without_an_a
     assert not waits.done()
     backend.release()
     waits.result(PATIENCE)
-    assert [after_of(each) for each in backend.records("jobs.lane.p1")[-2:]] == [{}, {Lane(0, True): 1}]
+    assert [after_of(each) for each in backend.stored("jobs.lane.p1")[-2:]] == [{}, {Lane(0, True): 1}]
 
 
 def test_a_failed_durable_message_pauses_its_key_in_every_lane(jobs: Topic, backend: HeldBackend) -> None:
@@ -287,7 +287,7 @@ def test_what_a_message_comes_after_is_the_last_one_of_its_key_in_each_other_lan
     found = {
         (lane, record.partition(), record.offset()): record
         for lane, topic in lanes.items()
-        for record in backend.records(topic)
+        for record in backend.stored(topic)
     }
     last: dict[bytes | None, dict[Lane, StoredRecord]] = defaultdict(dict)
     for (lane, partition, _), record in sorted(found.items(), key=lambda each: number_of(each[1])):
@@ -395,6 +395,6 @@ def test_lanes_come_after_what_was_published_before_there_were_any(ps: PubSub, b
     publishing.join(PATIENCE)
     assert [each.result(0) for each in before] == ["jobs:0:1", "jobs:0:2", "jobs:0:3"]
     assert after == ["jobs.lane.t1:0:0"]
-    assert number_of(backend.records("jobs")[-1]) == 0
+    assert number_of(backend.stored("jobs")[-1]) == 0
     jobs.publish(b"y").result(PATIENCE)
-    assert number_of(backend.records("jobs")[-1]) > 0
+    assert number_of(backend.stored("jobs")[-1]) > 0

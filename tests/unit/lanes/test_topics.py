@@ -24,6 +24,7 @@ from kafka_pubsub.log.memory.cluster import MemoryCluster
 from kafka_pubsub.log.memory.faults import FaultPlan
 from kafka_pubsub.model import TopicPartition
 from kafka_pubsub.topics import catalog_changes
+from tests.support import until
 from tests.unit.crashing import Crash, CrashAt, FailAt, another, requests_of
 
 PATIENCE = 30.0
@@ -318,6 +319,34 @@ def test_a_lane_that_needs_brokers_that_are_away_is_an_outage_and_no_refusal(
         # In memory there is no wait for a topic that doesn't exist.
         assert isinstance(waiting.exception(PATIENCE), PublishError)
     assert publish(ps, priority=7).startswith("jobs.lane.p7:")
+
+
+def test_publishing_goes_on_when_a_lane_is_made_in_the_background_after_an_outage(
+    ps: PubSub, backend: MemoryBackend, cluster: MemoryCluster
+) -> None:
+    """Making a lane changes the topic, so each publisher of the topic looks again, also the one that made the lane."""
+
+    class Away(FaultPlan):
+        outage = True
+
+        def request(self, operation: str, name: str) -> PubSubError | None:
+            return TooFewBrokers("two of three") if self.outage and operation == "create_topic" else None
+
+    ps.create_topic("jobs", priorities=10)
+    plan, stored = Away(), list[str]()
+    with another(cluster, plan) as other:
+        for priority in (0, 7):
+            other.topic("jobs").publish(b"early", priority=priority).exception(PATIENCE)
+        plan.outage = False
+        until(lambda: all(lane.topic_id for lane in record_of(backend).lanes))
+
+        def publish_on() -> None:
+            stored.extend(publish(other, priority=priority) for priority in (0, 7))
+
+        publishing = threading.Thread(target=publish_on, daemon=True)
+        publishing.start()
+        publishing.join(PATIENCE)
+        assert [each.split(":")[0] for each in stored] == ["jobs.lane.p0", "jobs.lane.p7"]
 
 
 def test_a_lane_that_a_broker_does_not_know_yet_is_an_outage_and_no_refusal(

@@ -80,6 +80,12 @@ def test_the_lock_names_every_jar_once_with_its_hash_and_no_address() -> None:
     assert "://" not in text
 
 
+def test_an_archive_has_its_classifier_and_ending_in_its_name() -> None:
+    archive = LockedJar("org.example", "app", "1", "0" * 64, classifier="all", packaging="tar.gz")
+    assert archive.filename == "app-1-all.tar.gz"
+    assert LockedJar("org.example", "app", "1", "0" * 64).filename == "app-1.jar"
+
+
 def test_jars_are_fetched_once_and_then_found_without_a_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 import pytest
 
 from kafka_pubsub import (
+    BrokerUnavailable,
     DeadLetterPolicy,
     DeadlineExceeded,
     FailedPrecondition,
     Message,
     PubSub,
+    PubSubError,
     RetryPolicy,
 )
 from kafka_pubsub.log.memory import FaultPlan, MemoryBackend, RequestOutcome, Step
@@ -22,6 +24,7 @@ from kafka_pubsub.multicast.publisher import sequencer_watch
 from kafka_pubsub.multicast.records import decode_stage
 from kafka_pubsub.multicast.service import Sequencer
 from tests.support import until
+from tests.unit.crashing import another
 from tests.unit.multicast.test_multicast import NAMES, home
 
 PATIENCE = 20.0
@@ -116,6 +119,30 @@ def test_a_stage_whose_ending_isnt_known_is_staged_once(ending: RequestOutcome) 
             for future in futures:
                 future.result(PATIENCE)
         until(lambda: home(backend, "a") == home(backend, "b") == [b"0", b"1", b"2"])
+
+
+def test_a_causal_topic_that_was_changed_stays_causal_in_an_outage(
+    backend: MemoryBackend, topics: PubSub
+) -> None:
+    """Its messages wait for a sequencer; one that went to the topic directly would have no place in the order."""
+
+    class Away(FaultPlan):
+        outage = False
+
+        def request(self, operation: str, name: str) -> PubSubError | None:
+            return BrokerUnavailable("away") if self.outage and operation == "topic" else None
+
+    plan = Away()
+    with another(backend.cluster, plan) as other, Sequencer(topics):
+        topic = other.topic("a")
+        topic.publish(b"1").result(PATIENCE)
+        other.update_topic("a", message_ordering=True)
+        plan.outage = True
+        topic.publish(b"2").result(PATIENCE)
+    records = backend.cluster.log(TopicPartition("a", 0)).read(0, 10)
+    named = [dict(each.headers() or ()) for each in records]
+    assert [each.value() for each in records] == [b"1", b"2"]
+    assert all("ps-clock" in headers for headers in named)
 
 
 def test_nacked_messages_of_a_causal_topic_keep_the_order_of_their_key(topics: PubSub) -> None:

@@ -63,7 +63,7 @@ class HeldBackend(MemoryBackend):
         with self.cluster.change():
             self.answers += 1
 
-    def records(self, topic: str) -> list[StoredRecord]:
+    def stored(self, topic: str) -> list[StoredRecord]:
         """What is stored in a topic, by partition."""
         count = self.admin.topic(topic).partitions
         logs = [self.cluster.log(TopicPartition(topic, number)) for number in range(count)]
@@ -71,7 +71,7 @@ class HeldBackend(MemoryBackend):
 
     def values(self, topic: str) -> list[bytes | None]:
         """The bodies that are stored in a topic."""
-        return [record.value() for record in self.records(topic)]
+        return [record.value() for record in self.stored(topic)]
 
 
 class _HeldWriter(MemoryWriter):

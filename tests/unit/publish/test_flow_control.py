@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from kafka_pubsub.config import PublishFlow
-from kafka_pubsub.errors import DeadlineExceeded, ResourceExhausted
+from kafka_pubsub.errors import DeadlineExceeded, FailedPrecondition, PubSubError, ResourceExhausted
+from kafka_pubsub.publish import writer_pool
+from tests.support import until
 from tests.unit.publish.test_publisher import PATIENCE, World
 
 
@@ -83,3 +85,58 @@ def test_the_count_of_stored_messages_is_never_too_large_while_a_flush_begins(wo
     thread.join(PATIENCE)
     assert len(seen) > 10
     assert max(seen) == 2
+
+
+def test_a_publisher_that_serves_reports_while_it_waits_for_room_wakes_a_flush(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report that ends a flush takes the topic's lock, so the publisher that serves it must not hold the lock."""
+    publisher = world.publisher
+    publisher.configure(flow=PublishFlow(max_messages=3))
+    for _ in range(3):
+        publisher.publish(b"x")
+    flushing = threading.Thread(target=publisher.flush, args=(PATIENCE,), daemon=True)
+    flushing.start()
+    until(lambda: publisher._outstanding._waiting, "a flush that waits")
+    monkeypatch.setattr(writer_pool, "_STAND_BY_S", PATIENCE)
+    reporter = publisher._last_reporter
+    assert reporter is not None
+    until(reporter.take_turn, "a report thread that stands by")
+    world.writer.report(3)
+    publishing = threading.Thread(target=publisher.publish, args=(b"y",), daemon=True)
+    publishing.start()
+    publishing.join(PATIENCE)
+    assert not publishing.is_alive()
+    flushing.join(PATIENCE)
+    assert not flushing.is_alive()
+    assert len(world.writer.appended) == 4
+    world.writer.report(1)
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["full", "refused"])
+def test_a_publish_that_waits_ends_when_the_publisher_closes(world: World, busy: bool) -> None:
+    """It waits for room, or for a writer that takes messages again."""
+    publisher, errors = world.publisher, list[PubSubError]()
+    publisher.configure(flow=PublishFlow(max_messages=1))
+    publisher.publish(b"stored later")
+    if busy:
+        publisher.configure(flow=PublishFlow())
+        world.writer.refusals.extend(BufferError("try again") for _ in range(1_000_000))
+
+    def publish() -> None:
+        try:
+            publisher.publish(b"too late")
+        except PubSubError as error:
+            errors.append(error)
+
+    waiting = threading.Thread(target=publish, daemon=True)
+    waiting.start()
+    if busy:
+        until(lambda: len(world.writer.refusals) < 999_990, "a publisher that tries again")
+    else:
+        until(lambda: publisher._outstanding._wanting_room, "a publisher that waits for room")
+    publisher.close(0.01)
+    waiting.join(PATIENCE)
+    assert not waiting.is_alive()
+    assert [type(each) for each in errors] == [FailedPrecondition]
+    assert len(world.writer.appended) == 1

@@ -98,6 +98,8 @@ class World:
         self.writers: list[tuple[Batching, int, Writer]] = []
         self.answer: PublishTarget | PubSubError = PublishTarget(None, LIMIT)
         self.questions = 0
+        #: What happens while a question is answered.
+        self.asked: Callable[[], None] | None = None
         self.now = 0.0
         self.pool = WriterPool(self._new_writer)
         self.publisher = TopicPublisher("orders", self._target, self.pool, lambda: self.now)
@@ -109,6 +111,8 @@ class World:
 
     def _target(self) -> PublishTarget:
         self.questions += 1
+        if self.asked is not None:
+            self.asked()
         if isinstance(self.answer, PubSubError):
             raise self.answer
         return self.answer
@@ -129,6 +133,20 @@ def test_a_publisher_does_nothing_before_the_first_message(world: World) -> None
     world.publisher.flush(0)
     world.publisher.resume("K")
     assert (world.questions, world.writers) == (0, [])
+
+
+def test_a_topic_that_is_changed_while_it_is_looked_up_is_looked_up_again(world: World) -> None:
+    def change() -> None:
+        changing = threading.Thread(target=world.publisher.look_again)
+        changing.start()
+        changing.join(PATIENCE)
+
+    world.asked = change
+    world.publisher.publish(b"x")
+    world.asked = None
+    for _ in range(3):
+        world.publisher.publish(b"x")
+    assert world.questions == 2
 
 
 def test_a_message_reaches_the_writer_as_it_is(world: World) -> None:

@@ -92,9 +92,85 @@ def test_a_refusal_is_asked_again_after_a_while_and_an_outage_keeps_the_last_ans
     assert not watch.certain
 
 
-def test_what_was_forgotten_is_asked_for() -> None:
-    cluster = Cluster(SMALL, LARGE)
+def test_an_answer_in_doubt_is_kept_in_an_outage() -> None:
+    cluster = Cluster(SMALL, BrokerUnavailable("away"), LARGE)
     watch = cluster.watch()
     watch.get()
-    watch.forget()
+    watch.doubt()
+    assert watch.doubted
+    assert watch.get() is SMALL
+    assert not watch.certain
+    watch.doubt()
     assert watch.get() is LARGE
+
+
+def test_a_refusal_in_doubt_is_forgotten_in_an_outage() -> None:
+    """The topic may exist by now, so messages wait for a broker."""
+    cluster = Cluster(FailedPrecondition("no such topic"), BrokerUnavailable("away"), LARGE)
+    watch = cluster.watch()
+    with pytest.raises(FailedPrecondition):
+        watch.get()
+    watch.doubt()
+    assert watch.get().ordering is None
+    assert watch.renew() is LARGE
+
+
+def test_a_doubt_that_comes_while_the_cluster_is_asked_waits_for_nothing_and_counts_afterwards() -> None:
+    cluster = Cluster(SMALL, LARGE)
+    watch = cluster.watch()
+    cluster.open.clear()
+    found: list[PublishTarget] = []
+    caller = threading.Thread(target=lambda: found.append(watch.get()))
+    caller.start()
+    assert cluster.asked.wait(PATIENCE)
+    doubting = threading.Thread(target=watch.doubt, daemon=True)
+    doubting.start()
+    doubting.join(PATIENCE)
+    assert not doubting.is_alive(), "a doubt waits for an answer"
+    cluster.open.set()
+    caller.join(PATIENCE)
+    assert found == [SMALL]
+    assert watch.doubted
+    assert watch.get() is LARGE
+
+
+def test_a_question_that_changes_the_topic_puts_its_own_answer_not_in_doubt() -> None:
+    """As the question about a lane that has to be made."""
+    watch: TargetWatch
+
+    def ask() -> PublishTarget:
+        watch.doubt()
+        return SMALL
+
+    watch = TargetWatch("orders", ask, lambda: 0.0)
+    found: list[PublishTarget] = []
+    caller = threading.Thread(target=lambda: found.append(watch.get()), daemon=True)
+    caller.start()
+    caller.join(PATIENCE)
+    assert found == [SMALL]
+    assert not watch.doubted
+    watch.doubt()
+    assert watch.doubted
+
+
+def test_two_questions_that_change_topics_at_the_same_time_both_get_their_answers() -> None:
+    """As those about two lanes: each lane that is made puts the answers about all lanes in doubt."""
+    both = threading.Barrier(2, timeout=PATIENCE)
+    watches: list[TargetWatch] = []
+
+    def ask() -> PublishTarget:
+        both.wait()
+        for each in watches:
+            each.doubt()
+        return SMALL
+
+    watches += [TargetWatch(name, ask, lambda: 0.0) for name in ("jobs.lane.p0", "jobs.lane.p7")]
+    found: list[PublishTarget] = []
+    callers = [
+        threading.Thread(target=lambda each=each: found.append(each.get()), daemon=True) for each in watches
+    ]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(PATIENCE)
+    assert found == [SMALL, SMALL]

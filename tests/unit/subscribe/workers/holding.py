@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from kafka_pubsub.log.clocks import Durations
-from kafka_pubsub.model import AckFuture, Message
+from kafka_pubsub.model import NO_RECORDS, AckFuture, Message, RecordReader
 from kafka_pubsub.partition_id import PartitionId
 from kafka_pubsub.subscribe.partition.events import LeaseReport
 from kafka_pubsub.subscribe.partition.leases import Lease, Settlement
@@ -28,6 +28,7 @@ class Reported:
     process = 7
     observer: StreamObserver = UNOBSERVED
     callbacks = Durations()
+    records: RecordReader = NO_RECORDS
 
     def __init__(self) -> None:
         self.releases: list[LeaseReport] = []

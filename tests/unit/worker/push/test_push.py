@@ -523,11 +523,13 @@ def test_the_units_health_names_an_endpoint_that_takes_nothing(ps: PubSub, endpo
         until(lambda: not unit.health().error)
 
 
-def test_a_message_that_waits_for_a_pause_holds_up_no_stop(ps: PubSub, endpoint: Endpoint) -> None:
+def test_a_message_that_waits_for_a_pause_holds_up_no_stop(
+    ps: PubSub, endpoint: Endpoint, caplog: pytest.LogCaptureFixture
+) -> None:
     endpoint.answer = lambda _: web.Response(status=503, headers={"retry-after": "3600"})
     ps.topic("orders").publish(b"x", ordering_key="a").result(10)
     with pushing(ps, endpoint) as unit:
-        until(lambda: endpoint.got)
+        until(lambda: "the endpoint answered 503" in caplog.text)
         for number in range(5):
             ps.topic("orders").publish(b"y", ordering_key=str(number)).result(10)
         until(lambda: ps.subscription("hook").state().backlog == 6)
