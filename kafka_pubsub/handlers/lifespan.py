@@ -1,7 +1,9 @@
 """What an app opens before its first message and closes after its last: context managers, sync or async.
 
-Rule: an asynchronous one is entered and left in one task of the loop on which the handlers run, as its libraries
-expect.
+Rules
+1. An asynchronous one is entered and left in one task of the loop on which the handlers run, as its libraries expect.
+2. Leaving takes as long as it takes, but a loop that a handler blocks isn't waited for: the manager is left when the
+   loop goes on, and a stop says so and returns.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -19,6 +22,11 @@ from kafka_pubsub.errors import InvalidArgument
 from kafka_pubsub.handlers.parameters import place_of
 
 __all__ = ["LoopThread", "Manager", "managers_of", "on_loop"]
+
+log = logging.getLogger("kafka_pubsub.app")
+
+#: Seconds within which a loop must take up that a manager is to be left.
+_ANSWER = 5.0
 
 Manager = AbstractContextManager[object] | AbstractAsyncContextManager[object]
 
@@ -68,13 +76,14 @@ class LoopThread:
 def on_loop(manager: AbstractAsyncContextManager[object], loop: asyncio.AbstractEventLoop) -> Iterator[None]:
     """Enters an asynchronous context manager on a loop of another thread, and leaves it in the same task."""
     entered: Future[None] = Future()
-    leave = asyncio.Event()
+    leave, leaving = asyncio.Event(), threading.Event()
 
     async def keep() -> None:
         try:
             async with manager:
                 entered.set_result(None)
                 await leave.wait()
+                leaving.set()
         except BaseException as error:
             if entered.done():
                 raise
@@ -86,4 +95,11 @@ def on_loop(manager: AbstractAsyncContextManager[object], loop: asyncio.Abstract
         yield
     finally:
         loop.call_soon_threadsafe(leave.set)
-        kept.result()
+        if leaving.wait(_ANSWER) or kept.done():
+            kept.result()
+        else:
+            log.warning(
+                "the event loop has been blocked for %d s, so a lifespan isn't closed yet: a handler that is a "
+                "coroutine function must not wait without `await`",
+                _ANSWER,
+            )

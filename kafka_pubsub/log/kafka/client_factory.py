@@ -220,16 +220,20 @@ class ClientFactory:
         settings = self.configuration.merged({**COMMON_DEFAULTS, **defaults}, {**_COMMON_RULES, **rules})
         if self.configuration.tokens is not None:
             self.configuration.tokens.first(str(settings.get("sasl.oauthbearer.config", "")))
+        self._pid = os.getpid()
+        # The stub of AdminClient has no callbacks among its settings.
+        given = cast("dict[str, ConfigValue]", {**settings, "error_cb": partial(self._hear, on_error)})
+        try:
+            # Not under the lock: it reads files and calls back, and other threads close their handles meanwhile.
+            handle = kind(given, logger=self._log)
+        except KafkaException as failure:
+            raise translate(failure, "config") from None
         with self._lock:
-            self._pid = os.getpid()
-            try:
-                # The stub of AdminClient has no callbacks among its settings.
-                hear = partial(self._hear, on_error)
-                given = cast("dict[str, ConfigValue]", {**settings, "error_cb": hear})
-                handle = kind(given, logger=self._log)
-            except KafkaException as failure:
-                raise translate(failure, "config") from None
             self._open.append(handle)
+            closed = self._closed
+        if closed:
+            self._close(handle)
+            self.check()
         return handle
 
     def _hear(self, on_error: OnError | None, error: KafkaError) -> None:
@@ -296,14 +300,19 @@ class ClientFactory:
         """Closes the handles that their makers left open."""
         if self.foreign:
             return
-        self._closed = True
-        for handle in list(self._open):
-            if isinstance(handle, Consumer):
-                self.close_consumer(handle)
-            elif isinstance(handle, Producer):
-                self.close_producer(handle)
-            else:
-                self.release(handle)
+        with self._lock:
+            self._closed = True
+            left = list(self._open)
+        for handle in left:
+            self._close(handle)
+
+    def _close(self, handle: Consumer | Producer | AdminClient) -> None:
+        if isinstance(handle, Consumer):
+            self.close_consumer(handle)
+        elif isinstance(handle, Producer):
+            self.close_producer(handle)
+        else:
+            self.release(handle)
 
     @property
     def _close_s(self) -> float:

@@ -14,8 +14,9 @@ Rules
    would hold up every other request on that connection).
 4. A change returns when it can be read: a commit is answered a few milliseconds before its marker lets readers pass,
    and until then its author, and every process that the author informs, would read the old state.
-5. A topic that has vanished or shrunk is read again before its values are dropped: for a stream an empty catalog
-   means that its subscription was deleted.
+5. A topic that has vanished or shrunk is asked for again before its values are dropped: for a stream an empty catalog
+   means that its subscription was deleted. Values outlive the consumer that read them, since a broker that starts
+   after an outage knows no topic for a moment; a new consumer of the same topic goes on where the last one stopped.
 6. A removal is kept in the topic for a day at least; a reader that hasn't read for longer reads from the start.
 7. The time limit of a call begins before it waits for the calls of other threads: without a broker each of those takes
    as long as it may.
@@ -148,7 +149,7 @@ class CatalogLog:
         self._trouble = Trouble()
         # Held over each read or change: one consumer, one producer, one at a time.
         self._lock = threading.RLock()
-        # None until the topic was found.
+        # None until the topic was found, and after an outage.
         self._consumer: Consumer | None = None
         self._producer: Producer | None = None
         self._used = 0.0
@@ -310,14 +311,12 @@ class CatalogLog:
     def _refresh(self, end: float, at_least: int = 0) -> None:
         """Reads the log to its end, until the time `end`; `at_least` is an offset that is known to be committed."""
         now = time.monotonic()
-        if self._consumer is not None and now - self._read_at > _STALE_AFTER:
+        if now - self._read_at > _STALE_AFTER:
             self._drop_consumer()
-        if self._consumer is None:
-            try:
-                self._open(self._admin.topic(self._topic, deadline=_left(end)))
-            except NotFound:
-                return
+            self._values, self._next = {}, 0
         try:
+            if self._consumer is None:
+                self._open(self._admin.topic(self._topic, deadline=_left(end)))
             ask(
                 lambda left: self._catch_up(left, at_least),
                 self._reading,
@@ -326,8 +325,10 @@ class CatalogLog:
                 deadline=_left(end),
             )
         except NotFound:
+            if not self._topic_id:
+                return
             if not self._found_again(end):
-                self._drop_consumer()
+                self._forget()
                 return
         except BrokerUnavailable:
             # A consumer that has lost its brokers doesn't find them again (decision 046).
@@ -344,10 +345,9 @@ class CatalogLog:
                 info = self._admin.topic(self._topic, deadline=_left(end))
             except NotFound:
                 continue
-            known = self._next if info.topic_id == self._topic_id else 0
             self._drop_consumer()
             self._open(info)
-            self._refresh(end, known)
+            self._refresh(end)
             return True
         return False
 
@@ -360,12 +360,15 @@ class CatalogLog:
                 f"{_settings_text()}"
             )
         self._check_open()
+        if info.topic_id != self._topic_id:
+            self._forget()
+            self._topic_id, self._read_at = info.topic_id, time.monotonic()
+        # One less: even where nothing is new the end is read once. A partition that is paused before it was ever
+        # fetched takes a second to begin.
+        self._next = max(self._next - 1, -1)
         consumer = self._handles.consumer(_READER_DEFAULTS, READER_RULES, self._trouble.note)
-        consumer.assign([KafkaPartition(self._topic, 0, 0)])
-        # -1: even of an empty topic the end is read once. A partition that is paused before it was ever fetched
-        # takes a second to begin.
-        self._consumer, self._values, self._next = consumer, {}, -1
-        self._topic_id, self._shrunk_at, self._read_at = info.topic_id, None, time.monotonic()
+        consumer.assign([KafkaPartition(self._topic, 0, max(self._next, 0))])
+        self._consumer = consumer
         self._handles.known_topic = self._topic
 
     def _catch_up(self, left: float, at_least: int) -> None:
@@ -407,7 +410,8 @@ class CatalogLog:
 
     def _made_anew(self, left: float) -> bool:
         """Returns whether a topic that ends before `_next` is another one: a broker that just started shows less."""
-        if self._admin.topic(self._topic, deadline=left).topic_id != self._topic_id:
+        known, self._topic_id = self._topic_id, self._admin.topic(self._topic, deadline=left).topic_id
+        if self._topic_id != known:
             return True
         now = time.monotonic()
         if self._shrunk_at is None:
@@ -435,9 +439,14 @@ class CatalogLog:
 
     def _drop_consumer(self) -> None:
         consumer, self._consumer = self._consumer, None
-        self._values, self._next = {}, 0
         if consumer is not None:
             self._handles.close_consumer(consumer)
+
+    def _forget(self) -> None:
+        """Drops what was read: the topic is no longer there, or another one."""
+        self._drop_consumer()
+        self._values, self._next = {}, 0
+        self._topic_id, self._shrunk_at = "", None
 
 
 def _left(end: float) -> float:

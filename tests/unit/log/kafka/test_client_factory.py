@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
+from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
+from kafka_pubsub.log.kafka import client_factory
 from kafka_pubsub.log.kafka.backend import KafkaBackend
 from kafka_pubsub.log.kafka.client_factory import ClientFactory
 from kafka_pubsub.log.kafka.configuration import Configuration
@@ -67,3 +70,38 @@ def test_a_broker_older_than_4_0_is_refused() -> None:
 @pytest.mark.parametrize("least", [4, None])
 def test_others_and_those_that_have_said_nothing_yet_are_taken(least: int | None) -> None:
     factory(least).check_version(Deaf())
+
+
+def consumer_of(made: ClientFactory) -> Consumer:
+    return made.consumer({}, {"group.id": "g"})
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """Something happens on another thread while a consumer is made."""
+
+    class Slow(Consumer):
+        def __init__(self, *given: object, **named: object) -> None:
+            super().__init__(*given, **named)
+            thread = threading.Thread(target=happens, daemon=True)
+            thread.start()
+            thread.join(10)
+            assert not thread.is_alive(), "it waits for the consumer that is made"
+
+    monkeypatch.setattr(client_factory, "Consumer", Slow)
+
+
+def test_other_clients_close_while_one_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Making one reads files and asks for tokens: seconds, now and then."""
+    made = factory(None)
+    first = consumer_of(made)
+    meanwhile(monkeypatch, lambda: made.close_consumer(first))
+    consumer_of(made)
+    made.close()
+
+
+def test_a_client_that_is_made_while_its_backend_closes_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = factory(None)
+    meanwhile(monkeypatch, made.close)
+    with pytest.raises(FailedPrecondition, match="closed"):
+        consumer_of(made)
+    assert made._open == []

@@ -9,8 +9,10 @@ from typing import cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
 
-from kafka_pubsub.errors import DeadlineExceeded
+from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, NotFound
+from kafka_pubsub.log.kafka import compacted_log
 from kafka_pubsub.log.kafka.admin import KafkaAdmin
 from kafka_pubsub.log.kafka.client_factory import ClientFactory
 from kafka_pubsub.log.kafka.compacted_log import CatalogLog
@@ -118,3 +120,110 @@ def test_a_topic_that_is_looked_for_again_has_the_time_that_is_left() -> None:
     assert log_over(Forgetful(), admin, deadline=5).values() == {}
     first, again = admin.deadlines
     assert again < first - 0.1
+
+
+class Broker:
+    """A broker with the catalog's log: its consumers, and the client that asks for the topic."""
+
+    def __init__(self) -> None:
+        self.records = [("topic:a", b"1"), ("topic:b", b"2")]
+        self.away, self.denies, self.topic_id = False, False, "first"
+
+    def consumer(self, *_: object) -> Consumer:
+        return Stored(self)
+
+    def topic(self, name: str, *, deadline: float) -> TopicInfo:
+        if self.denies:
+            raise NotFound("no such topic")
+        return TopicInfo(name, self.topic_id, 1, 1, 1000, {"cleanup.policy": "compact"})
+
+    def log(self) -> CatalogLog:
+        handles = SimpleNamespace(
+            check=lambda: None, address="nowhere", consumer=self.consumer, close_consumer=lambda _: None
+        )
+        return CatalogLog(
+            cast("ClientFactory", handles), cast("KafkaAdmin", self), create=False, deadline=0.5
+        )
+
+
+class Stored(Consumer):
+    """A consumer of a broker's log."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__()
+        self._broker, self._at = broker, 0
+
+    def seek(self, partition: KafkaPartition) -> None:  # type: ignore[override]
+        self._at = partition.offset
+
+    def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
+        if self._broker.away:
+            raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+        if self._broker.denies:
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        return 0, len(self._broker.records)
+
+    def consume(self, *_: object) -> list[object]:
+        at, self._at = self._at, len(self._broker.records)
+        stored = [
+            SimpleNamespace(
+                error=lambda: None,
+                offset=lambda place=place: place,
+                key=lambda key=key: key.encode(),
+                value=lambda value=value: value,
+            )
+            for place, (key, value) in enumerate(self._broker.records)
+            if place >= at
+        ]
+        end = SimpleNamespace(error=lambda: END, offset=lambda: len(self._broker.records), key=lambda: None)
+        return [*stored, end]
+
+
+def lose(broker: Broker, log: CatalogLog) -> None:
+    """A read fails while the broker is away."""
+    broker.away = True
+    with pytest.raises(BrokerUnavailable):
+        log.values()
+    broker.away = False
+
+
+def test_a_broker_that_starts_and_knows_no_topic_yet_takes_no_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream would take the empty catalog for the end of its subscription."""
+    monkeypatch.setattr(compacted_log, "_GONE_AFTER", 0.3)
+    broker = Broker()
+    log = broker.log()
+    stored = log.values()
+    lose(broker, log)
+    broker.denies = True
+    threading.Timer(0.1, setattr, (broker, "denies", False)).start()
+    assert log.values() is stored
+    broker.denies = True
+    assert log.values() == {}
+
+
+def test_a_broker_that_starts_twice_and_shows_less_takes_no_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It shows the end that it had stored seconds before it died, and the rest only later."""
+    monkeypatch.setattr(compacted_log, "_GONE_AFTER", 0.3)
+    broker = Broker()
+    log = broker.log()
+    stored = log.values()
+    whole = broker.records
+    for shown in (1, 0):
+        lose(broker, log)
+        broker.records = whole[:shown]
+        assert log.values() is stored
+    broker.records = [*whole, ("topic:c", b"3")]
+    assert set(log.values()) == {"topic:a", "topic:b", "topic:c"}
+    broker.records = [("topic:d", b"4")]
+    assert len(log.values()) == 3
+    time.sleep(0.4)
+    assert set(log.values()) == {"topic:d"}
+
+
+def test_a_topic_that_was_made_again_in_an_outage_is_read_from_its_start() -> None:
+    broker = Broker()
+    log = broker.log()
+    assert len(log.values()) == 2
+    lose(broker, log)
+    broker.topic_id, broker.records = "second", [("topic:d", b"4"), ("topic:e", b"5"), ("topic:f", b"6")]
+    assert set(log.values()) == {"topic:d", "topic:e", "topic:f"}
