@@ -14,6 +14,10 @@ from kafka_pubsub.errors import FailedPrecondition, InvalidArgument, PubSubError
 __all__ = ["HealthServer", "Report", "parse_address"]
 
 
+#: Seconds that a client may be silent: one that says nothing, or has gone, would keep a thread and a file for ever.
+PATIENCE = 10.0
+
+
 class Report(NamedTuple):
     """`alive`: whether it is of use to go on. `ready`: whether handlers receive. `details`: why, as JSON."""
 
@@ -44,6 +48,8 @@ class HealthServer:
         host, port = parse_address(address)
 
         class Handler(BaseHTTPRequestHandler):
+            timeout = PATIENCE
+
             def do_GET(self) -> None:  # the name that http.server calls
                 if metrics is not None and self.path.partition("?")[0] == "/metrics":
                     scrape(self, metrics)

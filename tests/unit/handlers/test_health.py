@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import socket
 import urllib.error
 import urllib.request
 
 import pytest
 
 from kafka_pubsub import FailedPrecondition, InvalidArgument
+from kafka_pubsub.handlers import health
 from kafka_pubsub.handlers.health import HealthServer, Report, parse_address
 
 
@@ -31,6 +33,16 @@ def test_the_paths_answer_by_the_report_of_the_moment() -> None:
         assert get(server.port, "/")[0] == 404
         with pytest.raises(FailedPrecondition, match=f"http: can't listen on 127.0.0.1:{server.port}"):
             HealthServer(f"127.0.0.1:{server.port}", lambda: reports[-1])
+
+
+def test_a_client_that_says_nothing_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "PATIENCE", 0.1)
+    with (
+        HealthServer("0", lambda: Report(True, True, {})) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=3) as silent,
+    ):
+        assert silent.recv(1) == b"", "the server has closed the connection"
+        assert get(server.port, "/livez")[0] == 200
 
 
 @pytest.mark.parametrize(
