@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,7 +26,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
 from kafka_pubsub.config import Batching
-from kafka_pubsub.errors import PubSubError
+from kafka_pubsub.errors import BrokerUnavailable, DeadlineExceeded, PubSubError
 from kafka_pubsub.log.clocks import steady_milliseconds
 from kafka_pubsub.log.ports import Backend, LogWriter
 from kafka_pubsub.log.trouble_log import TroubleLog
@@ -60,6 +61,9 @@ _WAIT, _SOON = 0.1, 0.001
 _BUFFERS, _LEAST, _ROOM = 64 * 1024 * 1024, 64 * 1024, 2 * 1024 * 1024
 #: Seconds within which a transaction is so quick that the next may be larger.
 _QUICK = 1.0
+#: Seconds after which an error of the log that passes by itself is over, unless it was reported again: an outage is,
+#: every few seconds.
+_FORGET = 60.0
 #: Seconds between two rounds of `append` (tasks append together: each round costs the broker a fetch of all logs), and
 #: between two looks how far logs were read that tasks wait for.
 _APPEND, _LOOK = 0.005, 0.02
@@ -99,8 +103,8 @@ class Engine:
         self._paused: set[TopicPartition] = set()
         self._look_at = 0.0
         self._append_at = 0.0
-        # The log's last error; empty: nothing since something was stored.
-        self._reported = ""
+        # The log's last error, and when it is over; empty: nothing since something was stored.
+        self._reported, self._over_at = "", math.inf
         self._fatal: PubSubError | None = None
         #: Whether the group has given us our share.
         self.joined = False
@@ -117,11 +121,16 @@ class Engine:
         if self._sets:
             self._group_record.look(self._sets)
             self._reader.subscribe(list(self._sets), self)
+        else:
+            self._show()
 
     def turn(self, *, take: bool = True) -> None:
         """One step: settle, begin, store, write, read. Without `take` nothing new is begun."""
         if self._fatal is not None:
             raise self._fatal
+        if self._reported and time.monotonic() >= self._over_at:
+            self._reported = ""
+            self._show()
         if take and self._ask(self._role.grow):
             self.start()
         if not self._sets:
@@ -169,6 +178,8 @@ class Engine:
 
     def _report_log(self, error: PubSubError) -> None:
         self._reported = str(error)
+        passes = isinstance(error, BrokerUnavailable | DeadlineExceeded)
+        self._over_at = time.monotonic() + _FORGET if passes else math.inf
         self._show()
         self._troubles.tell(error, "%s: %s", self._role.name, error)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
+
 from kafka_pubsub import PubSub
 from kafka_pubsub.delays.layout import GROUP, INGEST, tier_topic
 from kafka_pubsub.delays.progress import IngestProgress
@@ -17,6 +19,7 @@ from kafka_pubsub.errors import (
 from kafka_pubsub.log.memory import FaultPlan, MemoryBackend
 from kafka_pubsub.model import Committed, TopicPartition
 from kafka_pubsub.multicast.service import Sequencer
+from kafka_pubsub.services import engine
 from kafka_pubsub.services.lifecycle import ServiceState
 from tests.support import until
 from tests.unit.delays.test_role import bodies
@@ -62,10 +65,10 @@ def test_a_partition_of_which_unread_records_were_deleted_waits_and_the_others_g
         backend.admin.trim(INGEST, {1: backend.admin.log_range(TopicPartition(INGEST, 1))[1]})
         with DelayRouter(ps, tiers=TIERS, partitions=2) as router:
             until(lambda: INGEST in router.health().error)
-            engine = router._engine
+            before = router._engine
             good.publish(b"2", ordering_key=keys[0], delay=0.01).result(10)
             until(lambda: bodies(backend, "good")[2:] == [b"2"])
-            assert router._engine is engine, "the others don't begin again"
+            assert router._engine is before, "the others don't begin again"
 
 
 class StuckOwner(FaultPlan):
@@ -166,3 +169,32 @@ def test_a_service_that_cannot_look_for_new_topics_serves_those_it_knows() -> No
             assert sequencer.health().state is ServiceState.RUNNING
             faults.broken = False
             until(lambda: sequencer.health().ok)
+
+
+def test_a_service_without_topics_that_began_in_an_outage_is_well_when_the_outage_is_over() -> None:
+    faults = RaisesOnce()
+    faults.broken = True
+    with (
+        PubSub.in_memory(MemoryBackend(faults=faults), services=False) as ps,
+        Sequencer(ps) as sequencer,
+    ):
+        until(lambda: "the catalog has no leader" in sequencer.health().error)
+        faults.broken = False
+        until(lambda: sequencer.health().ok, patience=5.0)
+
+
+@pytest.mark.parametrize("topics", [[], ["a"]])
+def test_a_service_that_stores_nothing_forgets_an_outage_that_is_over(
+    monkeypatch: pytest.MonkeyPatch, topics: list[str]
+) -> None:
+    monkeypatch.setattr(engine, "_FORGET", 0.2)
+    faults = RaisesOnce()
+    with PubSub.in_memory(MemoryBackend(faults=faults), services=False) as ps:
+        for topic in topics:
+            ps.create_topic(topic, causal=True)
+        with Sequencer(ps) as sequencer:
+            until(lambda: sequencer.health().ok)
+            faults.broken = True
+            until(lambda: "the catalog has no leader" in sequencer.health().error)
+            faults.broken = False
+            until(lambda: sequencer.health().ok, patience=5.0)
