@@ -9,6 +9,7 @@ Rules
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -231,14 +232,15 @@ def _add_worker(app: FastAPI, version: str, cluster_id: Callable[[], str]) -> No
 
 
 def _add_health(app: FastAPI, report: Callable[[], Report]) -> None:
+    # On the loop, since all threads may wait for Kafka, and a report waits for nothing.
     @app.get("/livez")
-    def livez() -> Response:
+    async def livez() -> Response:
         """Says whether it is of use to go on."""
         found = report()
         return JSONResponse({"ok": found.alive, **found.details}, 200 if found.alive else 503)
 
     @app.get("/readyz")
-    def readyz() -> Response:
+    async def readyz() -> Response:
         """Says whether each unit works."""
         found = report()
         return JSONResponse({"ok": found.ready, **found.details}, 200 if found.ready else 503)
@@ -246,9 +248,10 @@ def _add_health(app: FastAPI, report: Callable[[], Report]) -> None:
 
 def _add_metrics(app: FastAPI, metrics: Callable[[str], tuple[str, bytes]]) -> None:
     @app.get("/metrics")
-    def scrape(request: Request) -> Response:
+    async def scrape(request: Request) -> Response:
         """Has the figures for Prometheus."""
-        kind, text = metrics(request.headers.get("accept", ""))
+        # Not on the threads of other routes, which may all wait for Kafka.
+        kind, text = await asyncio.to_thread(metrics, request.headers.get("accept", ""))
         return Response(text, media_type=kind)
 
 

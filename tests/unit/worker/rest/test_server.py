@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.request import urlopen
@@ -13,11 +14,16 @@ from kafka_connect import KafkaConnect
 from requests import HTTPError
 from schemathesis.core.result import Ok
 
+from kafka_pubsub.handlers.health import Report
+from kafka_pubsub.worker.control import Control
+from kafka_pubsub.worker.rest.app import make_app
 from kafka_pubsub.worker.rest.server import RestServer
 from tests.support import until
 from tests.unit.worker.rest.workers import HOOK, Workers
 
 CLIENTS = 200
+#: The threads that Starlette has for routes that wait.
+THREADS = 40
 HERE = {"host": "127.0.0.1"}
 
 
@@ -82,3 +88,37 @@ def test_many_clients_at_once_are_all_answered(workers: Workers) -> None:
                 return int(answer.status)
 
         assert set(pool.map(ask, range(CLIENTS))) == {200}
+
+
+@pytest.mark.parametrize("path", ["livez", "readyz", "metrics"])
+def test_supervisors_are_answered_while_all_threads_wait_for_kafka(workers: Workers, path: str) -> None:
+    waiting, is_back = threading.Semaphore(0), threading.Event()
+
+    def cluster_id() -> str:
+        waiting.release()
+        assert is_back.wait(30)
+        return "c"
+
+    control = Control(
+        workers.followers[0], workers.workers[0], lambda: pytest.fail("the catalog isn't asked"), "here"
+    )
+    app = make_app(
+        control,
+        "1",
+        cluster_id,
+        report=lambda: Report(True, True, {}),
+        metrics=lambda accept: ("text/plain", b"up 1"),
+    )
+    with RestServer(app, "127.0.0.1", 0) as server, ThreadPoolExecutor(THREADS) as pool:
+
+        def ask(path: str, timeout: float) -> int:
+            with urlopen(f"http://127.0.0.1:{server.port}/{path}", timeout=timeout) as answer:
+                return int(answer.status)
+
+        asked = [pool.submit(ask, "", 30) for _ in range(THREADS)]
+        try:
+            assert all(waiting.acquire(timeout=10) for _ in range(THREADS))
+            assert ask(path, 2) == 200
+        finally:
+            is_back.set()
+        assert {each.result(30) for each in asked} == {200}
