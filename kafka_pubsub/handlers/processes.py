@@ -168,7 +168,11 @@ class Parent:
                     return USAGE
                 self._ended(place, code, now)
             if place.process is None and now >= place.start_at and self._may_start(place):
-                self._start(place, now)
+                try:
+                    self._start(place, now)
+                except OSError as error:  # such as too many processes or open files
+                    self._forget(place)
+                    self._start_later(place, f"can't be made: {error}", now)
         return 0
 
     def _may_start(self, place: _Place) -> bool:
@@ -185,14 +189,16 @@ class Parent:
         if self._figures is not None:
             command += ["--figures", self._socket(place)]
             command += ["--view"] if place is self._places[0] else []
-        place.process = subprocess.Popen(
-            [*command, "--grace", str(self._grace), "--report", str(theirs)],
-            env=dict(self._environment),
-            pass_fds=(theirs,),
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        os.close(theirs)
+        try:
+            place.process = subprocess.Popen(
+                [*command, "--grace", str(self._grace), "--report", str(theirs)],
+                env=dict(self._environment),
+                pass_fds=(theirs,),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        finally:
+            os.close(theirs)
         place.began_at, place.said, place.text = now, None, b""
         self._tell(f"process {place.number} started, pid {place.process.pid}")
 
@@ -216,12 +222,16 @@ class Parent:
             self._waiting = True
             self._tell("waiting for a change of the sources")
             return
-        steady = now - place.began_at >= STEADY
-        place.failures = 1 if steady else place.failures + 1
-        pause = min(LONGEST_PAUSE, PAUSE * 2.0 ** (place.failures - 1))
-        place.start_at = now + pause
+        if now - place.began_at >= STEADY:
+            place.failures = 0
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        self._tell(f"process {place.number} ended with {how}; another one starts in {pause:g} s")
+        self._start_later(place, f"ended with {how}", now)
+
+    def _start_later(self, place: _Place, what: str, now: float) -> None:
+        pause = min(LONGEST_PAUSE, PAUSE * 2.0 ** min(place.failures, 10))
+        place.failures += 1
+        place.start_at = now + pause
+        self._tell(f"process {place.number} {what}; another one starts in {pause:g} s")
 
     def _forget(self, place: _Place) -> None:
         place.process, place.said = None, None

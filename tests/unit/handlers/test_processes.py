@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import subprocess
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -131,6 +134,38 @@ def test_pauses_grow_while_a_process_keeps_failing(folder: Path) -> None:
     pauses = [text.split("starts in ")[1] for text in run.said if "starts in" in text]
     assert pauses[:3] == ["0.05 s", "0.1 s", "0.2 s"]
     assert not run.parent.report().ready
+    assert run.end() == 0
+
+
+def test_after_any_number_of_failures_the_pause_is_the_longest() -> None:
+    said = list[str]()
+    parent = Parent("shop", workers=1, grace=1.0, environment={}, tell=said.append)
+    # More failures than a float has powers of two.
+    for _ in range(1100):
+        parent._ended(parent._places[0], 1, 0.0)
+    assert said[-1] == "process 1 ended with exit code 1; another one starts in 30 s"
+
+
+def test_a_process_that_cannot_be_made_is_tried_again_and_the_others_go_on(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(folder)
+    until(lambda: len(run.pids()) == 2)
+    first, second = run.pids()
+    make, refused = subprocess.Popen, list[OSError]()
+
+    def make_or_refuse(*arguments: Any, **options: Any) -> Any:
+        if not refused:
+            refused.append(BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"))
+            raise refused[0]
+        return make(*arguments, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", make_or_refuse)
+    os.kill(first, signal.SIGKILL)
+    until(lambda: len(run.pids()) == 2 and first not in run.pids(), patience=5.0)
+    assert second in run.pids()
+    told = "process 1 can't be made: [Errno 11] Resource temporarily unavailable; another one starts in 0.1 s"
+    assert told in run.said
     assert run.end() == 0
 
 
