@@ -227,7 +227,7 @@ class Service:
                 except Exception as error:
                     _log.exception("%s failed; starting again", self.name)
                     self._fail(f"{error!r}; please report this")
-                failures = 0 if self._metrics.transactions > before else failures + 1
+                failures = 0 if self._metrics.transactions > before else min(failures + 1, 20)
                 self._ending.wait(min(_LONGEST_PAUSE, _PAUSE * 2**failures))
         finally:
             self._state = ServiceState.STOPPED

@@ -81,6 +81,17 @@ def test_after_a_failure_another_engine_goes_on(service: Service, engine: Script
     assert engine.closed == 1
 
 
+def test_after_any_number_of_failures_another_engine_goes_on(
+    service: Service, engine: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifecycle, "_LONGEST_PAUSE", 0.0)
+    # More failures than a float has powers of two: at 10 s each, an outage of three hours.
+    engine.errors = [BrokerUnavailable("no broker") for _ in range(1100)]
+    service.start()
+    until(lambda: service.health().ok or service.health().state is ServiceState.STOPPED)
+    assert service.health().ok
+
+
 def test_an_outdated_engine_is_replaced_without_an_error(service: Service, engine: Scripted) -> None:
     service.start().wait_until_running(10)
     engine.outdated = True
