@@ -35,6 +35,8 @@ log = logging.getLogger("kafka_pubsub.metrics")
 
 #: Seconds that a scrape waits for the processes.
 PATIENCE: Final = 1.0
+#: Seconds until a socket that can't accept, because too many files are open, is asked again.
+PAUSE: Final = 0.1
 #: How the name of a file ends in which a process leaves its last figures.
 LAST: Final = ".last"
 
@@ -76,7 +78,10 @@ class Answering:
             try:
                 asked, _ = self._socket.accept()
             except OSError:
-                return  # it is closed
+                if self._socket.fileno() < 0:
+                    return  # it is closed
+                time.sleep(PAUSE)  # too many files are open
+                continue
             try:
                 with asked:
                     asked.settimeout(PATIENCE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 from pathlib import Path
@@ -145,3 +146,29 @@ def test_a_process_that_does_not_answer_counts_as_before_and_is_told(tmp_path: P
         found = sums.read()
     assert value(found, "acked") == 3
     assert value(found, "silent_workers") == 1
+
+
+class FullOnce:
+    """A socket of a process that has too many open files at the first question."""
+
+    def __init__(self, real: socket.socket) -> None:
+        self._real, self._full = real, True
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if self._full:
+            self._full = False
+            raise OSError(errno.EMFILE, "Too many open files")
+        return self._real.accept()
+
+    def fileno(self) -> int:
+        return self._real.fileno()
+
+    def close(self) -> None:
+        self._real.close()
+
+
+def test_too_many_open_files_silence_a_process_for_a_moment_only(tmp_path: Path) -> None:
+    answers_now = Answering(str(tmp_path / "1"), lambda: answers(3, 10))
+    answers_now._socket = FullOnce(answers_now._socket)  # type: ignore[assignment]
+    with answers_now:
+        assert value(Sums(lambda: {1: str(tmp_path / "1")}).read(), "acked") == 3
