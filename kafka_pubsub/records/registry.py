@@ -3,8 +3,11 @@
 Rules
 1. A number stands for the same schema for ever, so each is asked for once: no message costs a request. A number that
    the registry doesn't have is remembered for a while, so that a stream of foreign bytes asks seldom.
-2. An error names the address, without its password, and comes within 5 seconds. While a registry is away it is asked
-   once a second at most; whatever was asked for before is still known.
+2. An error names the address, without its password, and comes within 5 seconds (`timeout` of the settings, if that is
+   more), whatever a question needs: names to look up, a token, the schemas that a schema refers to. A question that
+   was given up goes on in its thread, and what it still finds is known. No lock is held while the registry is asked,
+   except that of the number that is asked for. While a registry is away it is asked once a second at most; whatever
+   was asked for before is still known.
 3. Only a declaration registers (`records.py`): publishing and reading never change the registry.
 """
 
@@ -15,6 +18,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import unquote
 
@@ -45,8 +49,9 @@ T = TypeVar("T")
 
 #: Settings of the client: an answer, or an error, within 5 seconds (rule 2).
 _PATIENCE: Final[RegistryConfig] = {"max.retries": 1, "retries.wait.ms": 200}
-#: Seconds for a request, shared by all addresses.
+#: Seconds for a request, shared by all addresses; and for a whole question.
 _REQUEST_S = 2.0
+_QUESTION_S = 5.0
 #: Seconds for which an unknown number, and an outage, are remembered; and how many schemas and unknown numbers are.
 _UNKNOWN_S, _AWAY_S = 30.0, 1.0
 _MOST = 1000
@@ -74,11 +79,14 @@ class Registry:
             )
         timeout = _REQUEST_S / (url.count(",") + 1)
         self._config = {**_PATIENCE, "timeout": timeout, **_without_login(config, url)}
+        given = config.get("timeout")
+        self._limit = max(_QUESTION_S, given) if isinstance(given, int | float) else _QUESTION_S
         self._name = f"registry {self._config['url']}"
         self._now = now
-        # Guards the client and the known schemas; it is held while the registry is asked, so that others don't ask the
-        # same.
+        # Guards the client and the changes of what is known.
         self._lock = threading.Lock()
+        # The schemas that are being asked for: others who want the same wait for the answer.
+        self._asking: dict[SchemaId, threading.Lock] = {}
         self._client: SchemaRegistryClient | None = None
         self._codecs: OrderedDict[SchemaId, Codec] = OrderedDict()
         # Until when, and the error, which is made anew each time: one that is raised again grows by its tracebacks.
@@ -105,26 +113,33 @@ class Registry:
             raise FailedPrecondition(
                 f"schema {schema} lies in a folder, and the schemas are asked from {self}: name the folder"
             )
-        with self._lock:
-            return self._codecs.get(schema) or self._ask_for(schema)
+        with self._asking.setdefault(schema, threading.Lock()):
+            try:
+                return self._codecs.get(schema) or self._ask_for(schema)
+            finally:
+                self._asking.pop(schema, None)
 
     def _ask_for(self, schema: SchemaId) -> Codec:
         forgotten, kind, text = self._unknown.get(schema, (0.0, BadRecord, ""))
         if self._now() < forgotten:
             raise kind(text)
+
+        def ask(client: SchemaRegistryClient) -> Codec:
+            codec = _codec(client, _schema_of(client, schema))
+            self._remember(self._codecs, schema, codec)
+            return codec
+
         try:
-            codec = self._ask(f"schema {schema}", lambda client: _codec(client, _schema_of(client, schema)))
+            return self._ask(f"schema {schema}", ask)
         except (NotFound, SchemaError) as error:
             self._remember_error(schema, BadRecord, error.message, _UNKNOWN_S)
             raise BadRecord(error.message) from error
         except (FailedPrecondition, PermissionDenied) as error:
             self._remember_error(schema, type(error), error.message, _AWAY_S)
             raise
-        _remember(self._codecs, schema, codec)
-        return codec
 
     def _remember_error(self, schema: SchemaId, kind: type[PubSubError], text: str, seconds: float) -> None:
-        _remember(self._unknown, schema, (self._now() + seconds, kind, text))
+        self._remember(self._unknown, schema, (self._now() + seconds, kind, text))
 
     def latest(self, subject: str) -> Registered:
         """Returns the last schema of a subject."""
@@ -135,8 +150,7 @@ class Registry:
             answer = client.get_latest_version(subject)
             return Registered(_id_of(answer.schema_id), _codec(client, answer.schema))
 
-        with self._lock:
-            return self._known(self._ask(f"subject {subject!r}", ask))
+        return self._known(self._ask(f"subject {subject!r}", ask))
 
     def look_up(self, subject: str, codec: Codec) -> Registered:
         """Returns the number of a schema of the subject."""
@@ -145,8 +159,7 @@ class Registry:
             answer = client.lookup_schema(subject, _written(codec), normalize_schemas=True)
             return Registered(_id_of(answer.schema_id), codec)
 
-        with self._lock:
-            return self._known(self._ask(f"subject {subject!r}", ask))
+        return self._known(self._ask(f"subject {subject!r}", ask))
 
     def register(self, subject: str, codec: Codec) -> Registered:
         """Adds a schema to the subject if it isn't there."""
@@ -155,18 +168,15 @@ class Registry:
             number = client.register_schema(subject, _written(codec), normalize_schemas=True)
             return Registered(SchemaId(number), codec)
 
-        with self._lock:
-            return self._known(self._ask(f"subject {subject!r}", ask))
+        return self._known(self._ask(f"subject {subject!r}", ask))
 
     def subjects(self) -> list[str]:
         """Returns the names of all subjects."""
-        with self._lock:
-            return self._ask("subjects", lambda client: sorted(client.get_subjects()))
+        return self._ask("subjects", lambda client: sorted(client.get_subjects()))
 
     def numbers(self, subject: str) -> list[int]:
         """Returns the numbers of a subject's versions; raises `NotFound` if it has none."""
-        with self._lock:
-            return self._ask(f"subject {subject!r}", lambda client: sorted(client.get_versions(subject)))
+        return self._ask(f"subject {subject!r}", lambda client: sorted(client.get_versions(subject)))
 
     def read(self, subject: str, number: int) -> tuple[Format, str]:
         """Returns the format and the text of a subject's version."""
@@ -174,8 +184,7 @@ class Registry:
         def ask(client: SchemaRegistryClient) -> tuple[Format, str]:
             return _text_of(client.get_version(subject, number).schema)
 
-        with self._lock:
-            return self._ask(f"version {number} of subject {subject!r}", ask)
+        return self._ask(f"version {number} of subject {subject!r}", ask)
 
     def check(self, subject: str, codec: Codec, number: int) -> bool:
         """Returns whether a schema is compatible with a version, as the registry goes by for the subject."""
@@ -183,8 +192,7 @@ class Registry:
         def ask(client: SchemaRegistryClient) -> bool:
             return bool(client.test_compatibility(subject, _written(codec), number))
 
-        with self._lock:
-            return self._ask(f"subject {subject!r}", ask)
+        return self._ask(f"subject {subject!r}", ask)
 
     def compatibility(self, subject: str) -> str:
         """Returns by which compatibility the registry goes for a subject, such as BACKWARD or NONE."""
@@ -197,8 +205,7 @@ class Registry:
                     raise
                 return str(client.get_compatibility())
 
-        with self._lock:
-            return self._ask(f"compatibility of subject {subject!r}", ask)
+        return self._ask(f"compatibility of subject {subject!r}", ask)
 
     def close(self) -> None:
         """Closes the connection; the next question would open another."""
@@ -208,16 +215,23 @@ class Registry:
             client.close()
 
     def _known(self, found: Registered) -> Registered:
-        _remember(self._codecs, found.id, found.codec)
+        self._remember(self._codecs, found.id, found.codec)
         return found
 
+    def _remember(self, known: OrderedDict[SchemaId, T], schema: SchemaId, value: T) -> None:
+        with self._lock:
+            known[schema] = value
+            while len(known) > _MOST:
+                known.popitem(last=False)
+
     def _ask(self, about: str, question: Callable[[SchemaRegistryClient], T]) -> T:
-        if self._away is not None and self._now() < self._away[0]:
-            raise RegistryUnavailable(self._away[1])
-        if self._client is None:
-            self._client = _new_client(self._config)
+        with self._lock:
+            away = self._away
+            if away is not None and self._now() < away[0]:
+                raise RegistryUnavailable(away[1])
+            client = self._client = self._client or _new_client(self._config)
         try:
-            found = question(self._client)
+            found = _within(self._limit, lambda: question(client))
         except PubSubError:
             raise
         except Exception as error:
@@ -256,6 +270,23 @@ class Registry:
             f"{where}it doesn't answer ({said[:300]}): check the address and whether it runs. What needs only schemas "
             "that are known goes on"
         )
+
+
+def _within(seconds: float, call: Callable[[], T]) -> T:
+    """Returns the result of a call; raises `TimeoutError` after `seconds`, and the call goes on in its thread."""
+    answer: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as error:  # the caller raises it
+            answer.set_exception(error)
+
+    threading.Thread(target=work, name="kafka_pubsub-registry", daemon=True).start()
+    try:
+        return answer.result(seconds)
+    except TimeoutError as error:
+        raise TimeoutError(f"no whole answer within {seconds:g} s") from error
 
 
 def _new_client(config: RegistryConfig) -> SchemaRegistryClient:
@@ -345,9 +376,3 @@ def _written(codec: Codec) -> Schema:
     from confluent_kafka.schema_registry import Schema
 
     return Schema(codec.text, _KINDS[codec.format])
-
-
-def _remember(known: OrderedDict[SchemaId, T], schema: SchemaId, value: T) -> None:
-    known[schema] = value
-    while len(known) > _MOST:
-        known.popitem(last=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import threading
 import time
 from base64 import b64encode
@@ -21,6 +22,7 @@ from kafka_pubsub import (
     RegistryUnavailable,
     SchemaError,
 )
+from kafka_pubsub.records import registry as registry_module
 from kafka_pubsub.records.frames import SchemaId
 from kafka_pubsub.records.parsing import parse_schema
 from kafka_pubsub.records.registry import Registry
@@ -57,6 +59,82 @@ def test_threads_that_meet_a_number_ask_once(server: RegistryServer, registry: R
     for each in threads:
         each.join()
     assert len(server.requests) == 1
+
+
+class HoldingServer(RegistryServer):
+    """Keeps back the answer about the number 1 until `go` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.go = threading.Event(), threading.Event()
+
+    def answer(self, method: str, path: str, body: object) -> object:
+        if path == "/schemas/ids/1":
+            self.asked.set()
+            self.go.wait(10)
+        return super().answer(method, path, body)
+
+
+def test_a_number_that_is_asked_for_holds_up_no_other_number() -> None:
+    with HoldingServer() as server:
+        registry = Registry({"url": server.address, "timeout": 10})
+        for text in (ORDER, OTHER):
+            server.add("orders-value", "AVRO", text)
+        first = threading.Thread(target=registry.find, args=(SchemaId(1),))
+        first.start()
+        assert server.asked.wait(5)
+        assert registry.find(SchemaId(2)).text == OTHER
+        assert not registry.knows(SchemaId(1))
+        server.go.set()
+        first.join()
+        assert registry.knows(SchemaId(1))
+        registry.close()
+
+
+def test_a_silent_token_server_is_waited_for_no_longer_than_a_question_may_take(
+    server: RegistryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry_module, "_QUESTION_S", 0.2, raising=False)
+    server.add("orders-value", "AVRO", ORDER)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        login = {
+            "credentials.source": "OAUTHBEARER",
+            "client.id": "ada",
+            "client.secret": "secret",
+            "scope": "schemas",
+            "logical.cluster": "lsrc-1",
+            "issuer.endpoint.url": f"http://127.0.0.1:{silent.getsockname()[1]}/token",
+        }
+        bearer = {f"bearer.auth.{name}": value for name, value in login.items()}
+        registry = Registry({"url": server.address, "timeout": 0.1, "max.retries": 0, **bearer})
+        began = time.monotonic()
+        with pytest.raises(RegistryUnavailable, match="no whole answer within 0.2 s"):
+            registry.find(SchemaId(1))
+        assert time.monotonic() - began < 3
+        registry.close()
+
+
+def test_the_schemas_of_a_schema_have_one_limit_and_are_known_once_they_came(
+    server: RegistryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry_module, "_QUESTION_S", 0.3, raising=False)
+    now = [0.0]
+    registry = Registry({"url": server.address}, now=lambda: now[0])
+    references = []
+    for at in range(8):
+        field = {"name": "sku", "type": "string"}
+        server.add(f"s{at}", "AVRO", json.dumps({"type": "record", "name": f"R{at}", "fields": [field]}))
+        references.append({"name": f"R{at}", "subject": f"s{at}", "version": 1})
+    number = server.add("orders-value", "AVRO", ORDER, references)
+    with server.slow(0.1):
+        with pytest.raises(RegistryUnavailable, match="no whole answer"):
+            registry.find(SchemaId(number))
+        assert len(server.requests) < 8
+    until = time.monotonic() + 5
+    while not registry.knows(SchemaId(number)) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert registry.find(SchemaId(number)).text == ORDER
+    registry.close()
 
 
 def test_a_schema_is_registered_and_looked_up(server: RegistryServer, registry: Registry) -> None:
