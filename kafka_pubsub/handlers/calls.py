@@ -7,7 +7,8 @@ Rules
 3. A body that doesn't fit is a dead letter at once; it is logged the first time, and counted.
 4. `Retry`, `Drop`, `DeadLetter` and the classes in `dead_letter_on` settle the message. Any other exception goes on to
    the stream: it nacks, and logs it.
-5. In a batch, a message behind a rejected one of its run isn't given to the handler: it is delivered again anyway.
+5. In a batch, a message behind a rejected one of its run isn't given to the handler: it is delivered again anyway. So
+   are one whose schema can't be asked for now, and those behind it; the others are handled.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING, cast
 
-from kafka_pubsub.errors import FailedPrecondition
+from kafka_pubsub.errors import FailedPrecondition, RegistryUnavailable
 from kafka_pubsub.handlers.handler import Handler, is_async
 from kafka_pubsub.handlers.outcomes import DeadLetter, Drop, Retry
 from kafka_pubsub.handlers.parameters import BAD_BODIES, explain_body, place_of, resolve
 from kafka_pubsub.handlers.results import Results
 from kafka_pubsub.model import Message
-from kafka_pubsub.subscribe.workers.lease_runner import ACKED
+from kafka_pubsub.subscribe.workers.failure_log import log_raised
+from kafka_pubsub.subscribe.workers.lease_runner import ACKED, AWAY
 
 if TYPE_CHECKING:
     from kafka_pubsub.app import PubSub
@@ -145,7 +147,8 @@ class Calls:
                 self._run_batch(usable, values, loop)
             except Exception as error:
                 if not self._settled(usable, error):
-                    _each_open(usable, lambda message: message.nack())
+                    delay = AWAY if isinstance(error, RegistryUnavailable) else None
+                    _each_open(usable, lambda message: message.nack(delay))
                     raise
             else:
                 _each_open(usable, lambda message: message.ack())
@@ -184,6 +187,10 @@ class Calls:
             except BAD_BODIES as error:
                 broken.add(run)
                 self._reject(message, error)
+            except RegistryUnavailable as error:
+                broken.add(run)
+                log_raised([message], error)
+                message.nack(AWAY)
         if not rows:
             return usable, []
         return usable, [list(column) for column in zip(*rows, strict=True)]

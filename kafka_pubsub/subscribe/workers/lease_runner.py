@@ -354,6 +354,8 @@ class BatchLeaseRunner(LeaseRunner):
         acked = max((at + 1 for at, state in enumerate(states) if state == ACKED), default=0)
         nacked = next((at for at, state in enumerate(states) if state == NACKED), None)
         self.done = done = acked if nacked is None else min(acked, nacked)
+        if isinstance(raised, RegistryUnavailable):
+            self._delays = {message.offset: AWAY for message in self.messages} | self._delays
         self.reports.observer.run_ends(self, self._delays, raised=raised is not None)
         if done == len(states):
             self.let_go()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import logging
 from collections.abc import Callable
 from datetime import timedelta
@@ -24,7 +25,9 @@ from kafka_pubsub import (
     RetryPolicy,
 )
 from kafka_pubsub.handlers.testing import AppTest
+from kafka_pubsub.records.frames import frame
 from kafka_pubsub.subscribe.workers.lease_runner import AWAY
+from tests.registry_server import RegistryServer
 
 DEAD = DeadLetterPolicy(topic="dead", max_attempts=3)
 
@@ -404,3 +407,47 @@ def test_an_outage_of_the_registry_uses_no_attempts_up_quickly() -> None:
         t.publish("orders", b"x")
         t.wait_idle(timeout=60)
     assert at[1] - at[0] >= AWAY
+
+
+def test_a_batch_in_an_outage_of_the_registry_comes_again_after_half_a_minute() -> None:
+    app, at = App(), list[float]()
+
+    @app.subscriber("billing", topic="orders", batch=5, retry=RetryPolicy(min_backoff=0, max_backoff=0))
+    def charge(messages: list[Message]) -> None:
+        assert t.clock is not None
+        at.append(t.clock.now())
+        if messages[0].delivery_attempt == 1:
+            raise RegistryUnavailable("it doesn't answer")
+
+    with app.test() as t:
+        t.publish("orders", b"x")
+        t.wait_idle(timeout=60)
+    assert at[1] - at[0] >= AWAY
+
+
+def test_a_message_whose_schema_cannot_be_asked_for_holds_up_no_others_of_its_batch() -> None:
+    handled = list[tuple[int, int]]()
+
+    def charge(orders: list[Order], messages: list[Message]) -> None:
+        attempts = [message.delivery_attempt for message in messages]
+        handled.extend(zip([order.total for order in orders], attempts, strict=True))
+
+    app = app_of(charge, batch=4, message_ordering=True)
+    text = {"type": "record", "name": "Order", "fields": [{"name": "total", "type": "long"}]}
+    with RegistryServer() as server:
+        known = frame(server.add("orders-value", "AVRO", json.dumps(text)))
+        unknown = frame(server.add("orders-value", "AVRO", json.dumps({**text, "doc": "the next version"})))
+        with app.test(schemas={"url": server.address, "max.retries": 0}) as t:
+            t.publish("orders", known + b"\x00", ordering_key="ada")
+            t.wait_idle(timeout=60)
+            with server.failing(503):
+                for key, body in (
+                    ("bob", unknown + b"\x02"),
+                    ("eve", known + b"\x04"),
+                    ("bob", known + b"\x06"),
+                ):
+                    t.publish("orders", body, ordering_key=key)
+                t.wait_idle(timeout=60)
+            assert len(t.dead("billing")) == 1
+    assert [(total, attempt) for total, attempt in handled if total != 3] == [(0, 1), (2, 1)]
+    assert 3 in dict(handled)
