@@ -148,7 +148,7 @@ class Registry:
             # The client would tell its first answer for ever.
             client.clear_latest_caches()
             answer = client.get_latest_version(subject)
-            return Registered(_id_of(answer.schema_id), _codec(client, answer.schema))
+            return Registered(_id_of(client, answer.schema_id), _codec(client, answer.schema))
 
         return self._known(self._ask(f"subject {subject!r}", ask))
 
@@ -157,7 +157,7 @@ class Registry:
 
         def ask(client: SchemaRegistryClient) -> Registered:
             answer = client.lookup_schema(subject, _written(codec), normalize_schemas=True)
-            return Registered(_id_of(answer.schema_id), codec)
+            return Registered(_id_of(client, answer.schema_id), codec)
 
         return self._known(self._ask(f"subject {subject!r}", ask))
 
@@ -166,7 +166,7 @@ class Registry:
 
         def ask(client: SchemaRegistryClient) -> Registered:
             number = client.register_schema(subject, _written(codec), normalize_schemas=True)
-            return Registered(SchemaId(number), codec)
+            return Registered(_id_of(client, number), codec)
 
         return self._known(self._ask(f"subject {subject!r}", ask))
 
@@ -182,7 +182,7 @@ class Registry:
         """Returns the format and the text of a subject's version."""
 
         def ask(client: SchemaRegistryClient) -> tuple[Format, str]:
-            return _text_of(client.get_version(subject, number).schema)
+            return _text_of(client, client.get_version(subject, number).schema)
 
         return self._ask(f"version {number} of subject {subject!r}", ask)
 
@@ -322,9 +322,9 @@ def _without_login(config: RegistryConfig, url: str) -> RegistryConfig:
     return {**config, "url": addresses, "basic.auth.user.info": unquote(logins.pop())}
 
 
-def _id_of(number: int | None) -> SchemaId:
+def _id_of(client: SchemaRegistryClient, number: int | None) -> SchemaId:
     if number is None:
-        raise SchemaError("the registry's answer has no id of the schema")
+        raise _no_answer(client, "id of the schema")
     return SchemaId(number)
 
 
@@ -332,10 +332,16 @@ def _schema_of(client: SchemaRegistryClient, schema: SchemaId) -> Schema:
     return client.get_schema(schema.number) if schema.guid is None else client.get_schema_by_guid(schema.guid)
 
 
-def _text_of(schema: Schema | None) -> tuple[Format, str]:
+def _no_answer(client: SchemaRegistryClient, missing: str) -> Exception:
+    """Returns the error of an answer of something else, such as a gateway's; it says nothing about a record."""
+    client.clear_caches()  # the client would give this answer for ever
+    return ValueError(f"the answer has no {missing}")
+
+
+def _text_of(client: SchemaRegistryClient, schema: Schema | None) -> tuple[Format, str]:
     """Returns the format and the text of a schema of the registry."""
     if schema is None or schema.schema_str is None:
-        raise SchemaError("the registry's answer has no schema")
+        raise _no_answer(client, "schema")
     format_ = _FORMATS.get(schema.schema_type or "AVRO")
     if format_ is None:
         raise SchemaError(
@@ -346,7 +352,7 @@ def _text_of(schema: Schema | None) -> tuple[Format, str]:
 
 def _codec(client: SchemaRegistryClient, schema: Schema | None) -> Codec:
     """Returns a schema of the registry, with those to which it refers."""
-    format_, text = _text_of(schema)
+    format_, text = _text_of(client, schema)
     references: dict[str, str] = {}
     if schema is not None:
         _collect(client, schema, references)
@@ -364,12 +370,11 @@ def _collect(client: SchemaRegistryClient, schema: Schema, found: dict[str, str]
         version = client.get_version(
             each.subject or "", each.version if each.version is not None else "latest"
         )
-        if version.schema.schema_str is None:
-            raise SchemaError(f"the registry's answer has no schema {name}")
+        _, text = _text_of(client, version.schema)
         found[name] = ""  # a schema that refers to itself, on whatever way, is read once
         _collect(client, version.schema, found)
         del found[name]
-        found[name] = version.schema.schema_str
+        found[name] = text
 
 
 def _written(codec: Codec) -> Schema:

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -177,6 +177,38 @@ def test_an_unknown_number_is_remembered_for_a_while(server: RegistryServer) -> 
     now[0] = 31.0
     assert number == 7
     assert registry.find(SchemaId(7)).format == "avro"
+
+
+class GatewayServer(RegistryServer):
+    """Answers with a gateway's page of its own, in JSON, while `closed`."""
+
+    closed = True
+
+    def answer(self, method: str, path: str, body: object) -> object:
+        found = super().answer(method, path, body)
+        return {"status": "maintenance"} if self.closed else found
+
+
+def test_an_answer_that_is_no_schema_is_an_outage_and_is_not_remembered() -> None:
+    now, codec = [0.0], parse_schema("avro", ORDER)
+    with GatewayServer() as server:
+        registry = Registry({"url": server.address}, now=lambda: now[0])
+        number = server.add("orders-value", "AVRO", ORDER)
+        questions: list[Callable[[], object]] = [
+            lambda: registry.find(SchemaId(number)),
+            lambda: registry.latest("orders-value"),
+            lambda: registry.look_up("orders-value", codec),
+            lambda: registry.register("orders-value", codec),
+        ]
+        for each in questions:
+            now[0] += 2.0
+            with pytest.raises(RegistryUnavailable, match=f"{server.address}.*the answer has no"):
+                each()
+        server.closed = False
+        now[0] += 2.0
+        for each in questions:
+            each()
+        registry.close()
 
 
 def test_a_schema_that_is_not_safe_is_a_bad_record(server: RegistryServer, registry: Registry) -> None:
