@@ -60,7 +60,7 @@ _FORMATS: Final[Mapping[str, Format]] = {"AVRO": "avro", "JSON": "json", "PROTOB
 _KINDS: Final[Mapping[Format, str]] = {format_: kind for kind, format_ in _FORMATS.items()}
 #: A login in an address, and whatever looks like one in a wrong address.
 _LOGIN = re.compile(r"^(\w+://)(.*)@([^@]*)$")
-_HIDDEN = re.compile(r"[^/\s,]*@")
+_HIDDEN = re.compile(r"\S*@")
 #: Registries in memory, by their addresses: all clients of a process share one.
 _MOCKS: dict[str, SchemaRegistryClient] = {}
 
@@ -305,16 +305,17 @@ def _new_client(config: RegistryConfig) -> SchemaRegistryClient:
             _MOCKS[url] = SchemaRegistryClient.new_client({"url": url})
         return _MOCKS[url]
     except (ValueError, TypeError, OSError) as error:
-        raise InvalidArgument(f"schemas: {_HIDDEN.sub('', str(error))}") from error
+        # The client's error may show a login, and a traceback would show the error.
+        raise InvalidArgument(f"schemas: {_HIDDEN.sub('', str(error))}") from None
 
 
 def _without_login(config: RegistryConfig, url: str) -> RegistryConfig:
     """Returns the settings with a login of the address in a setting of its own, so that no log shows it."""
     found = [_LOGIN.fullmatch(each.strip()) for each in url.split(",")]
     logins = {match[2] for match in found if match}
-    if not logins:
+    if "@" not in url:
         return config
-    if len(logins) > 1 or None in found or "basic.auth.user.info" in config:
+    if len(logins) != 1 or None in found or "basic.auth.user.info" in config:
         raise InvalidArgument(
             "schemas: give the login once, as basic.auth.user.info, and addresses without it"
         )

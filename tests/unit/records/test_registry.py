@@ -315,6 +315,30 @@ def test_a_login_in_the_address_is_shown_nowhere(
         assert "secret" not in refused.value.message
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"url": "https://registry:8081,ada:secret@other:8081"},
+        {"url": "https://ada:secret,more@registry:8081"},
+        {"url": "ftp://ada:secret/more@registry"},
+        {"url": "http://registry:8081", "proxy": "ada:secret@proxy:8080"},
+    ],
+)
+def test_a_wrong_login_is_shown_by_no_error_and_no_traceback(
+    config: dict[str, str | int | float | bool],
+) -> None:
+    def use() -> None:
+        registry = Registry(config)
+        assert "secret" not in str(registry)
+        registry.latest("orders-value")
+
+    with pytest.raises(InvalidArgument) as refused:
+        use()
+    for each in (refused.value, refused.value.__cause__):
+        assert "secret" not in str(each)
+    assert refused.value.__suppress_context__ or refused.value.__context__ is None
+
+
 def test_registries_in_memory_of_one_address_are_one() -> None:
     first, second = Registry({"url": "mock://shared"}), Registry({"url": "mock://shared"})
     found = first.register("orders-value", parse_schema("avro", ORDER))
