@@ -101,7 +101,8 @@ class Records(RecordReader):
         headers, body = record.headers() or (), record.value() or b""
         if otherwise is not None and (self._source is None or not is_framed(headers, body)):
             return otherwise(body)
-        decode = None if headers else self._decoders.get((kind, body[:FRAME]))
+        in_body = not headers or SCHEMA_HEADERS.isdisjoint(name for name, _ in headers)
+        decode = self._decoders.get((kind, body[:FRAME])) if in_body else None
         if decode is None:
             return self.decode(headers, body, kind)
         try:

@@ -27,6 +27,8 @@ from kafka_pubsub import (
     TopicSchema,
 )
 from kafka_pubsub.records import avro
+from kafka_pubsub.records.avro import AvroCodec
+from kafka_pubsub.records.codec import Codec
 from kafka_pubsub.records.frames import CONFLUENT_HEADER, RECORD_HEADER, frame
 from kafka_pubsub.records.opening import open_records
 from kafka_pubsub.records.parsing import parse_schema
@@ -579,3 +581,25 @@ def test_a_schema_that_no_codec_can_be_made_of_is_an_error_of_ours(
     ):
         with pytest.raises(SchemaError):
             parse_schema("avro", text)
+
+
+def test_a_message_with_attributes_is_decoded_by_the_decoder_that_was_made(
+    ps: PubSub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = list[object]()
+    make = AvroCodec.decoder
+
+    def noting(
+        self: AvroCodec, kind: type | None, reader: Codec | None, begin: int
+    ) -> Callable[[bytes], object]:
+        made.append(begin)
+        return make(self, kind, reader, begin)
+
+    topic = ps.create_topic("orders", schema=Order)
+    ps.create_subscription("billing", "orders")
+    topic.publish_record(ADA, attributes={"traceparent": "00-1"}).result(timeout=10)
+    (message,) = received(ps, "billing")
+    message.record(Order)
+    monkeypatch.setattr(AvroCodec, "decoder", noting)
+    assert [message.record(Order) for _ in range(3)] == [ADA] * 3
+    assert made == []
