@@ -355,7 +355,8 @@ class BatchLeaseRunner(LeaseRunner):
         nacked = next((at for at, state in enumerate(states) if state == NACKED), None)
         self.done = done = acked if nacked is None else min(acked, nacked)
         if isinstance(raised, RegistryUnavailable):
-            self._delays = {message.offset: AWAY for message in self.messages} | self._delays
+            for message in self.messages:
+                self._delays.setdefault(message.offset, AWAY)
         self.reports.observer.run_ends(self, self._delays, raised=raised is not None)
         if done == len(states):
             self.let_go()
