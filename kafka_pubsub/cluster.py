@@ -37,7 +37,7 @@ from kafka_pubsub.lanes.admin import LaneAdmin
 from kafka_pubsub.lanes.home_publisher import HomePublisher, LaneTarget, Ordered
 from kafka_pubsub.lanes.topics import check_lane
 from kafka_pubsub.log.clocks import wall_time
-from kafka_pubsub.log.joining import StreamThread
+from kafka_pubsub.log.joining import closing
 from kafka_pubsub.log.ports import Admin, Backend, MovableClock
 from kafka_pubsub.multicast.dead_letters import MulticastDeadLetters
 from kafka_pubsub.multicast.multicast import Multicast
@@ -265,7 +265,7 @@ class Cluster:
         if connection is None or connection.pid != os.getpid():
             self.records.close()
             return
-        with contextlib.ExitStack() as steps:
+        with closing(threading.current_thread()), contextlib.ExitStack() as steps:
             # The stack runs these in reverse, and runs each even if another raises.
             steps.callback(connection.backend.close)
             steps.callback(self.records.close)
@@ -360,10 +360,8 @@ class Cluster:
 
 def _begin_closing(subscribers: Sequence[Subscriber]) -> None:
     """Begins to close all streams, so that they share the time that a close takes."""
-    # Called in a callback, that would wait for the callback's end; its own thread closes one stream after the other.
-    if not isinstance(threading.current_thread(), StreamThread):
-        for subscriber in subscribers:
-            subscriber.begin_closing()
+    for subscriber in subscribers:
+        subscriber.begin_closing()
 
 
 def _close_all(publishers: Sequence[TopicPublisher]) -> None:

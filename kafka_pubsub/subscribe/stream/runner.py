@@ -30,7 +30,7 @@ from typing import TypeVar
 from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.errors import FailedPrecondition, InvariantViolated, PubSubError
 from kafka_pubsub.log.clocks import Pulse, WallClock, steady_time
-from kafka_pubsub.log.joining import StreamThread, join
+from kafka_pubsub.log.joining import join
 from kafka_pubsub.log.ports import LogReader
 from kafka_pubsub.log.question import Question
 from kafka_pubsub.log.records import Record
@@ -147,7 +147,8 @@ class StreamRunner:
         self._fetcher = self._thread(self._run_fetcher, name)
 
     def _thread(self, role: Callable[[], None], name: str) -> threading.Thread:
-        thread = StreamThread(self._guarded, role, f"{name}-{role.__name__[5:]}")
+        name = f"{name}-{role.__name__[5:]}"
+        thread = threading.Thread(target=self._guarded, args=(role,), name=name, daemon=True)
         thread.start()
         return thread
 

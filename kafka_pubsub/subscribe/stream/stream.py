@@ -4,7 +4,8 @@ Rules
 1. A stream ends once: closed, cancelled, or failed. Its result is None, or the exception that it failed with.
 2. Closing stops fetching, lets running callbacks end, commits, and leaves the group. A callback that doesn't end in
    time goes on, and is logged; its message is delivered again by another member.
-3. The first caller of `close` does the work; the others wait for it.
+3. The first caller of `close` does the work; the others wait for it. A callback may be among them: no close waits for
+   its end (`joining`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from kafka_pubsub.log.joining import closing
 from kafka_pubsub.subscribe.stream.reading import StreamPart
 from kafka_pubsub.subscribe.stream.runner import StreamRunner
 from kafka_pubsub.subscribe.workers.thread_workers import WorkerPool
@@ -76,7 +78,8 @@ class Stream:
         self._worker_pool = worker_pool
         self._on_closed = on_closed
         self._part = StreamPart(runner)
-        self._closing = threading.Lock()
+        # A caller may call `close` again meanwhile: from a done-callback, or a signal handler.
+        self._closing = threading.RLock()
         #: How many callbacks still ran when it was closed; 0 until then.
         self._left = 0
         self._listening = threading.Lock()
@@ -137,7 +140,7 @@ class Stream:
 
     def close(self, timeout: float | None = CLOSE_TIMEOUT) -> None:
         """Stops fetching, lets callbacks end (at most `timeout` seconds), commits, leaves the group."""
-        with self._closing:
+        with closing(threading.current_thread()), self._closing:
             if self.done():
                 return
             self._close(timeout)

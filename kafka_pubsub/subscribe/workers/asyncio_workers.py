@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import cast
 
+from kafka_pubsub.log.joining import is_closing, wait_over
 from kafka_pubsub.model import Message
 from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport
 from kafka_pubsub.subscribe.partition.leases import Lease
@@ -50,7 +51,7 @@ class AsyncioWorkers:
         self._reports = reports
         self._lease_runners: set[LeaseRunner] = set()
         #: Tasks that run; the loop itself keeps only weak references.
-        self._tasks: set[asyncio.Task[LeaseReport]] = set()
+        self._tasks: dict[LeaseRunner, asyncio.Task[LeaseReport]] = {}
         #: Leases that have ended in this turn of the loop.
         self._finished: list[tuple[LeaseRunner, LeaseReport]] = []
         self._ended = threading.Condition()
@@ -77,11 +78,11 @@ class AsyncioWorkers:
     def _begin(self, lease_runners: Sequence[LeaseRunner]) -> None:
         for lease_runner in lease_runners:
             task = self._loop.create_task(self._take_all(lease_runner))
-            self._tasks.add(task)
+            self._tasks[lease_runner] = task
             task.add_done_callback(partial(self._ended_task, lease_runner))
 
     def _ended_task(self, lease_runner: LeaseRunner, task: asyncio.Task[LeaseReport]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(lease_runner)
         error = None if task.cancelled() else task.exception()
         if error is not None:
             log.error("a callback's task ended; its message is redelivered", exc_info=error)
@@ -134,5 +135,7 @@ class AsyncioWorkers:
         return [lease_runner for lease_runner in self._lease_runners.copy() if lease_runner.begun]
 
     def close(self, timeout: float | None) -> bool:
-        with self._ended:
-            return self._ended.wait_for(lambda: not self._lease_runners, timeout)
+        return wait_over(self._ended, self._over, timeout)
+
+    def _over(self) -> bool:
+        return all(is_closing(self._tasks.get(each)) for each in self._lease_runners.copy())

@@ -31,7 +31,7 @@ from queue import Empty, SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
 from kafka_pubsub.errors import FailedPrecondition, InvalidArgument
-from kafka_pubsub.log.joining import StreamThread
+from kafka_pubsub.log.joining import is_closing, join_all, wait_over
 from kafka_pubsub.model import Message
 from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport
 from kafka_pubsub.subscribe.partition.leases import Lease
@@ -47,7 +47,6 @@ __all__ = [
     "Worker",
     "WorkerPool",
     "Workers",
-    "join_all",
 ]
 
 #: Seconds after which a thread that wasn't needed ends; until twice that, since they are counted in rounds. A busy
@@ -108,7 +107,8 @@ class Workers(Generic[Item]):
     def hire(self) -> None:
         """Starts one more thread."""
         worker: Worker[Item] = Worker()
-        worker.thread = StreamThread(self._run, worker, f"{self._name}-{self._made}")
+        name = f"{self._name}-{self._made}"
+        worker.thread = threading.Thread(target=self._run, args=(worker,), name=name, daemon=True)
         self._made += 1
         self.hired += 1
         self._all.append(worker)
@@ -175,16 +175,6 @@ class Workers(Generic[Item]):
         for _ in self._all:
             self.queue.put(None)
         return join_all([*(worker.thread for worker in self._all), *others], timeout)
-
-
-def join_all(threads: Sequence[threading.Thread], timeout: float | None) -> bool:
-    """Waits for threads, except the calling one; returns False if one still runs after `timeout` seconds."""
-    me = threading.current_thread()
-    until = None if timeout is None else time.monotonic() + timeout
-    for thread in threads:
-        if thread is not me:
-            thread.join(None if until is None else max(0.0, until - time.monotonic()))
-    return not any(thread.is_alive() and thread is not me for thread in threads)
 
 
 Callback = Callable[[Message], object]
@@ -424,8 +414,8 @@ class ExecutorWorkers:
         self._executor = executor
         self._workers = workers
         self._reports = reports
-        #: The lease runners that were submitted and haven't ended.
-        self._lease_runners: set[LeaseRunner] = set()
+        #: The lease runners that were submitted and haven't ended, and their threads once they have begun.
+        self._lease_runners: dict[LeaseRunner, threading.Thread | None] = {}
         self._ended = threading.Condition()
 
     def wants(self, free: int) -> int:
@@ -437,27 +427,28 @@ class ExecutorWorkers:
     def take(self, leases: Sequence[Lease]) -> None:
         for lease in leases:
             lease.lease_runner = lease_runner = LeaseRunner(lease, self._reports)
-            self._lease_runners.add(lease_runner)
+            self._lease_runners[lease_runner] = None
             try:
                 self._executor.submit(self._run, lease_runner)
             except RuntimeError as error:  # an executor that was shut down raises this
-                self._lease_runners.discard(lease_runner)
+                self._lease_runners.pop(lease_runner)
                 raise FailedPrecondition(
                     f"executor: it takes no more work ({error}); pull with another one"
                 ) from error
 
     def _run(self, lease_runner: LeaseRunner) -> None:
+        self._lease_runners[lease_runner] = threading.current_thread()
         self._reports.released(_timed(lease_runner, self._callback, self._reports))
         with self._ended:
-            self._lease_runners.discard(lease_runner)
+            self._lease_runners.pop(lease_runner)
             self._ended.notify_all()
 
     def running(self) -> Iterable[LeaseRunner]:
         return [lease_runner for lease_runner in self._lease_runners.copy() if lease_runner.begun]
 
     def close(self, timeout: float | None) -> bool:
-        with self._ended:
-            return self._ended.wait_for(lambda: not self._lease_runners, timeout)
+        threads = self._lease_runners
+        return wait_over(self._ended, lambda: all(map(is_closing, threads.copy().values())), timeout)
 
 
 #: Seconds between two looks for one more message of a batch.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
@@ -185,6 +187,68 @@ def test_a_callback_may_close_its_own_stream(room: Room) -> None:
     streams[0].result(timeout=PATIENCE)
     # Its own acks may come again: an ack is booked when its callback has ended, and this callback waits for close.
     assert room.sub.state().lag <= 1
+
+
+class Meeting:
+    """Callbacks that begin together, ack, and close streams."""
+
+    def __init__(self, parties: int) -> None:
+        self.streams: list[Stream] = []
+        self.open, self._together = threading.Event(), threading.Barrier(parties)
+        self.closed = threading.Semaphore(0)
+
+    def close(self, message: Message, which: int = 0) -> None:
+        message.ack()
+        self._together.wait(PATIENCE)
+        assert self.open.wait(PATIENCE)
+        self.streams[which].close(PATIENCE)
+        self.closed.release()
+
+
+def test_callbacks_that_close_their_stream_together_do_not_wait_for_each_other(room: Room) -> None:
+    meeting, began = Meeting(2), time.monotonic()
+    room.publish("a", "b")
+    meeting.streams.append(room.sub.pull(meeting.close))
+    meeting.open.set()
+    assert all(meeting.closed.acquire(timeout=2 * PATIENCE) for _ in range(2))
+    assert time.monotonic() - began < PATIENCE / 2
+
+
+def test_callbacks_that_close_each_others_streams_do_not_wait_for_each_other(room: Room) -> None:
+    meeting, began = Meeting(2), time.monotonic()
+    room.publish("a")
+    for which in (1, 0):
+        sub = room.ps.create_subscription(f"other-{which}", "orders", start="earliest")
+        meeting.streams.append(sub.pull(partial(meeting.close, which=which)))
+    meeting.open.set()
+    assert all(meeting.closed.acquire(timeout=2 * PATIENCE) for _ in range(2))
+    assert time.monotonic() - began < PATIENCE / 2
+
+
+@pytest.mark.parametrize("wholly", [False, True])
+def test_a_callback_on_an_executor_may_close_its_stream_or_its_pubsub(room: Room, wholly: bool) -> None:
+    meeting, began = Meeting(1), time.monotonic()
+
+    def handle(message: Message) -> None:
+        if wholly:
+            room.ps.close()
+        meeting.close(message)
+
+    with ThreadPoolExecutor(2) as executor:
+        room.publish("a")
+        meeting.streams.append(room.sub.pull(handle, executor=executor))
+        meeting.open.set()
+        assert meeting.closed.acquire(timeout=2 * PATIENCE)
+    assert time.monotonic() - began < PATIENCE / 2
+
+
+def test_who_is_told_of_the_end_may_close_the_stream(room: Room) -> None:
+    stream = room.sub.pull(acked)
+    stream.add_done_callback(Stream.close)
+    closing = threading.Thread(target=stream.close, daemon=True)
+    closing.start()
+    closing.join(PATIENCE / 4)
+    assert not closing.is_alive()
 
 
 def test_the_checkpoint_of_a_close_begins_while_the_fetcher_still_reads(
