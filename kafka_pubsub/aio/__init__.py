@@ -8,7 +8,8 @@ Rules
 1. Nothing here blocks the event loop: a call that waits for the cluster waits on a thread.
 2. `publish` returns a future at once, so that many messages can be on their way; calls that need the cluster are
    coroutines.
-3. A wait for an event that may never come (a stream's end) holds no thread, so that a loop can always end.
+3. A wait for an event that may never come (a stream's end, a flush) holds none of the loop's threads, so that a loop
+   can always end.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, Self, Unpack
 from kafka_pubsub.aio.publish_queue import PublishLine
 from kafka_pubsub.aio.services import CausalTopics, Delays
 from kafka_pubsub.aio.subscription import Subscription
+from kafka_pubsub.aio.threads import close_on_thread, run_on_thread
 from kafka_pubsub.aio.topic import Topic
 from kafka_pubsub.app import ConfigValue
 from kafka_pubsub.app import PubSub as SyncPubSub
@@ -160,8 +161,8 @@ class PubSub(FlatNames):
             if on_progress is not None:
                 loop.call_soon_threadsafe(on_progress, progress)
 
-        await asyncio.to_thread(
-            self._sync.repartition_topic, name, partitions, timeout=timeout, on_progress=tell
+        await run_on_thread(
+            lambda: self._sync.repartition_topic(name, partitions, timeout=timeout, on_progress=tell)
         )
         return self.topic(name)
 
@@ -254,7 +255,7 @@ class PubSub(FlatNames):
 
     async def delete_subscription(self, name: str) -> None:
         """Deletes a subscription, its position and its retry topic; its streams end with `NotFound`."""
-        await asyncio.to_thread(self._sync.delete_subscription, name)
+        await close_on_thread(lambda: self._sync.delete_subscription(name))
 
     async def list_subscriptions(self) -> list[Subscription]:
         """Returns all subscriptions of the catalog, sorted by name."""
@@ -265,7 +266,7 @@ class PubSub(FlatNames):
 
     async def close(self) -> None:
         """Closes streams, flushes publishers and disconnects. A second call does nothing."""
-        await asyncio.to_thread(self._close)
+        await close_on_thread(self._close)
 
     def _close(self) -> None:
         # One after the other: nearly all of these queues are empty.

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Self
 
+from kafka_pubsub.aio.threads import close_on_thread, run_on_thread
 from kafka_pubsub.subscribe.stream.stream import CLOSE_TIMEOUT, Stats
 from kafka_pubsub.subscribe.stream.stream import Stream as SyncStream
 
@@ -69,7 +70,7 @@ class Stream:
 
     async def close(self, timeout: float | None = CLOSE_TIMEOUT) -> None:
         """Stops fetching, waits at most `timeout` seconds for callbacks, commits, and leaves the group."""
-        await asyncio.to_thread(self._sync.close, timeout)
+        await close_on_thread(lambda: self._sync.close(timeout))
 
     @property
     def joined(self) -> bool:
@@ -102,7 +103,7 @@ class Opening:
 
     async def _open(self) -> Stream:
         if self._stream is None:
-            self._stream = Stream(await asyncio.to_thread(self._begin))
+            self._stream = Stream(await run_on_thread(self._begin, undo=SyncStream.cancel))
         return self._stream
 
     def __await__(self) -> Generator[object, None, Stream]:

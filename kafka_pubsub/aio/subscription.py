@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Final, Self, Unpack
 
 from kafka_pubsub.aio.stream import Opening
+from kafka_pubsub.aio.threads import close_on_thread, run_on_loop
 from kafka_pubsub.config import FlowControl, SubscriptionOptions
 from kafka_pubsub.dead_letters.model import DeadLetterMessage, DeadLetterProgress, DeadLetterResult
 from kafka_pubsub.errors import InvalidArgument
@@ -104,7 +105,7 @@ class Subscription:
         loop = asyncio.get_running_loop()
 
         def run(messages: list[Message]) -> object:
-            return asyncio.run_coroutine_threadsafe(callback(messages), loop).result()
+            return run_on_loop(lambda: callback(messages), loop)
 
         return Opening(
             lambda: self._sync.pull_batch(
@@ -142,7 +143,7 @@ class Subscription:
 
     async def close(self) -> None:
         """Gives up at once what `receive` holds for this process; see `kafka_pubsub.Subscription.close`."""
-        await asyncio.to_thread(self._sync.close)
+        await close_on_thread(self._sync.close)
 
     async def __aenter__(self) -> Self:
         await asyncio.to_thread(self._sync.__enter__)
@@ -151,7 +152,7 @@ class Subscription:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await asyncio.to_thread(self._sync.__exit__, kind, error, trace)
+        await close_on_thread(lambda: self._sync.__exit__(kind, error, trace))
 
     async def acknowledge(self, ack_ids: Sequence[str]) -> None:
         """Acks messages by `message.ack_id`; with `exactly_once` it waits until all acks are durable."""
@@ -257,7 +258,7 @@ class Subscription:
 
     async def delete(self) -> None:
         """Deletes the subscription, its position and its retry topic; its streams end with `NotFound`."""
-        await asyncio.to_thread(self._sync.delete)
+        await close_on_thread(self._sync.delete)
 
     def __repr__(self) -> str:
         return f"<aio {self._sync!r}>"

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Unpack
 
 from kafka_pubsub.aio.publish_queue import PublishLine
+from kafka_pubsub.aio.threads import run_on_thread
 from kafka_pubsub.config import Batching, PublishFlow, TopicOptions
 from kafka_pubsub.errors import DeadlineExceeded, PubSubError
 from kafka_pubsub.looks.tail import PAUSE, tail_of
@@ -161,7 +162,7 @@ class Topic:
 
         Raises `DeadlineExceeded` after `timeout` seconds (None: no limit).
         """
-        await asyncio.to_thread(self._flush, timeout)
+        await run_on_thread(lambda: self._flush(timeout))
 
     def _flush(self, timeout: float | None) -> None:
         until = None if timeout is None else time.monotonic() + timeout

@@ -25,6 +25,7 @@ from kafka_pubsub import (
 )
 from kafka_pubsub.aio.publish_queue import PublishLine
 from kafka_pubsub.log.memory import FaultPlan, MemoryBackend
+from kafka_pubsub.subscriber import Subscriber
 from tests.support import parameters
 
 SECONDS = 20
@@ -496,5 +497,80 @@ def test_looks_take_nothing_and_a_tail_follows() -> None:
         assert (await anext(following)).data == b"2"
         await topic.publish(b"3", ordering_key="k")
         assert (await anext(following)).data == b"3"
+
+    run(work)
+
+
+# -- closes of callbacks, and calls that are cancelled -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [False, True])
+@pytest.mark.parametrize("wholly", [False, True])
+def test_a_coroutine_may_close_its_stream_or_its_pubsub(wholly: bool, batch: bool) -> None:
+    async def work(ps: aio.PubSub) -> None:
+        topic, sub = await ordered(ps)
+        opened: asyncio.Future[aio.Stream] = asyncio.get_running_loop().create_future()
+        closed = asyncio.Event()
+
+        async def handle(_: object) -> None:
+            stream = await opened
+            await (ps.close() if wholly else stream.close())
+            closed.set()
+
+        stream = await (sub.pull_batch(handle) if batch else sub.pull(handle))
+        await topic.publish(b"x", ordering_key="k")
+        opened.set_result(stream)
+        async with asyncio.timeout(SECONDS / 2):  # a stream waits longer for a callback
+            await closed.wait()
+        assert stream.done()
+
+    run(work)
+
+
+def test_a_loop_ends_at_once_although_a_flush_was_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = threading.Event()
+    monkeypatch.setattr(kafka_pubsub.Topic, "flush", lambda *_: answered.wait())
+
+    async def main() -> None:
+        await asyncio.wait_for(aio.PubSub.in_memory().topic("orders").flush(), 0.1)
+
+    def run_loop() -> None:
+        with pytest.raises(TimeoutError):
+            asyncio.run(main())
+
+    loop = threading.Thread(target=run_loop, daemon=True)
+    loop.start()
+    loop.join(5)
+    ended = not loop.is_alive()
+    answered.set()
+    assert ended
+
+
+def test_a_cancelled_pull_leaves_no_stream_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    opening, go, streams = threading.Event(), threading.Event(), list[kafka_pubsub.Stream]()
+    start = Subscriber._start
+
+    def start_late(*arguments: Any) -> kafka_pubsub.Stream:
+        opening.set()
+        assert go.wait(SECONDS)
+        streams.append(start(*arguments))
+        return streams[0]
+
+    async def work(ps: aio.PubSub) -> None:
+        _, sub = await ordered(ps)
+
+        async def handle(message: Message) -> None:
+            message.ack()
+
+        monkeypatch.setattr(Subscriber, "_start", start_late)
+        pulling = asyncio.ensure_future(sub.pull(handle)._open())
+        assert await asyncio.to_thread(opening.wait, SECONDS)
+        pulling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await pulling
+        go.set()
+        async with asyncio.timeout(5):
+            while not streams or not streams[0].done():
+                await asyncio.sleep(0.01)
 
     run(work)
