@@ -6,7 +6,7 @@ A call here has a thread of its own, which nothing waits for.
 
 Rules
 1. A cancelled caller leaves its call to go on; what the call returns is given to `undo`.
-2. A callback that waits for a close isn't waited for (`joining`), and neither is the thread that waits for the callback.
+2. No close waits for a callback that waits for a close (`joining`), nor for the thread that waits for the callback.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def is_closing(who: object) -> bool:
 
 
 def join_all(threads: Sequence[threading.Thread], timeout: float | None) -> bool:
-    """Waits for threads, except those that wait for a close; returns False if one still runs after `timeout` seconds."""
+    """Waits for threads, except those that wait for a close; False if one still runs after `timeout` seconds."""
     until = None if timeout is None else time.monotonic() + timeout
     for thread in threads:
         while thread.is_alive() and not is_closing(thread):
