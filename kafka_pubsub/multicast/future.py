@@ -1,20 +1,24 @@
 """The future of a message to causal topics.
 
-Rule: the first outcome counts. Outcomes are stored under the publisher's lock, and read without it.
+Rules
+1. The first outcome counts. Outcomes are stored under the publisher's lock, and read without it.
+2. Done-callbacks run on a thread of their own: the publisher's threads resolve what a callback may wait for.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from concurrent.futures import Future
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 from kafka_pubsub.errors import PubSubError
 from kafka_pubsub.multicast.values import MessageTimestamp
+from kafka_pubsub.publish.flow_control import Callbacks
 from kafka_pubsub.publish.future import LateFuture
 
-__all__ = ["IdFuture", "Sent", "SentFuture", "Waits", "resolve"]
+__all__ = ["IdFuture", "Sent", "SentFuture", "SentOwner", "resolve"]
+
+T = TypeVar("T")
 
 
 class Sent(NamedTuple):
@@ -27,58 +31,56 @@ class Sent(NamedTuple):
     timestamp: MessageTimestamp
 
 
-class Waits(Protocol):
-    """Says why the message of a future isn't delivered after so many seconds, and what to do."""
+class SentOwner(Protocol):
+    """The part of the publisher that its futures need."""
 
-    def __call__(self, future: Future[Sent], seconds: float | None) -> str: ...
+    @property
+    def callbacks(self) -> Callbacks: ...
+    def waits(self, future: object, seconds: float | None) -> str:
+        """Returns why the message of a future isn't delivered after so many seconds, and what to do."""
 
 
-class SentFuture(LateFuture[Sent]):
+class _CausalFuture(LateFuture[T]):
     """Resolves when a topic has got the message."""
 
-    __slots__ = ("waits",)
+    __slots__ = ("owner",)
 
     #: None until the receipt, or the error, comes.
     _outcome: Sent | PubSubError | None
 
-    def __init__(self, waits: Waits) -> None:
-        self.waits = waits
+    def __init__(self, owner: SentOwner) -> None:
+        self.owner = owner
         self._outcome = self._waiting = None
 
+    def _run(self, callbacks: Callable[[], None]) -> None:
+        self.owner.callbacks.run(callbacks)
+
     def _explain(self, timeout: float | None) -> str:
-        return self.waits(self, timeout)
+        return self.owner.waits(self, timeout)
+
+
+class SentFuture(_CausalFuture[Sent]):
+    """The future of `publish_multi`."""
+
+    __slots__ = ()
 
     @property
     def _result(self) -> Sent | None:  # type: ignore[override]
         return self._outcome if isinstance(self._outcome, Sent) else None
 
 
-class IdFuture(Future[str]):
-    """Resolves to the id of a message that a `SentFuture` is for."""
+class IdFuture(_CausalFuture[str]):
+    """The future of a message to one causal topic: it gives the message's id."""
 
-    def __init__(self, sent: SentFuture) -> None:
-        super().__init__()
-        self._sent = sent
-        self.set_running_or_notify_cancel()
-        sent.add_done_callback(self._settle)
+    __slots__ = ()
 
-    def result(self, timeout: float | None = None) -> str:
-        """Returns the message's id; raises the error of the publish, or `TimeoutError`."""
-        try:
-            return super().result(timeout)
-        except TimeoutError:
-            raise TimeoutError(self._sent.waits(self._sent, timeout)) from None
-
-    def _settle(self, sent: Future[Sent]) -> None:
-        error = sent.exception()
-        if error is None:
-            self.set_result(sent.result().message_id)
-        else:
-            self.set_exception(error)
+    @property
+    def _result(self) -> str | None:  # type: ignore[override]
+        return self._outcome.message_id if isinstance(self._outcome, Sent) else None
 
 
 def resolve(
-    futures: Sequence[SentFuture], outcomes: Sequence[Sent | PubSubError], lock: threading.Lock
+    futures: Sequence[SentFuture | IdFuture], outcomes: Sequence[Sent | PubSubError], lock: threading.Lock
 ) -> None:
     """Gives futures of one publisher, whose lock this is, their outcomes, except for those that have one already."""
     waited_for = []

@@ -41,6 +41,7 @@ from kafka_pubsub.publish.service_watch import ServiceWatch
 __all__ = ["Multicast"]
 
 T = TypeVar("T")
+Kind = TypeVar("Kind", SentFuture, IdFuture)
 
 _KNOWN_S = 30.0
 #: Seconds before brokers are asked again for a topic that they don't find.
@@ -78,18 +79,18 @@ class Multicast:
     ) -> SentFuture:
         """Publishes a message to several causal topics; see `PubSub.publish_multi`."""
         route, now = self._route(topics, handles), wall_time(self._backend.clock)
-        return self._publish(route, check_publish(route, data, ordering_key, attributes, now))
+        return self._publish(route, check_publish(route, data, ordering_key, attributes, now), SentFuture)
 
     def publish_to(
         self, topic: str, data: bytes, key: bytes | None, headers: list[Header] | None
     ) -> Future[str]:
         """Publishes to one causal topic; the future gives the message's id."""
         route, now = self._route([topic], ()), wall_time(self._backend.clock)
-        return IdFuture(self._publish(route, check_message(route, data, key, headers or [], now)))
+        return self._publish(route, check_message(route, data, key, headers or [], now), IdFuture)
 
-    def _publish(self, route: Route, message: BatchMessage) -> SentFuture:
+    def _publish(self, route: Route, message: BatchMessage, kind: type[Kind]) -> Kind:
         self._start()
-        return self._publisher.publish(route, message)
+        return self._publisher.publish(route, message, kind)
 
     def delete(self, topic: str, notify: Iterable[str] = ()) -> bool:
         """Gives a topic's deletion its place in the order, and tells these topics.

@@ -24,7 +24,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from kafka_pubsub.multicast.batch import BatchMessage, batch_size
-from kafka_pubsub.multicast.future import SentFuture
+from kafka_pubsub.multicast.future import IdFuture, SentFuture
 from kafka_pubsub.multicast.layout import place_of
 from kafka_pubsub.multicast.records import Receipt
 from kafka_pubsub.multicast.routes import Way
@@ -52,7 +52,9 @@ class Outgoing:
 
     __slots__ = ("batch", "deadline", "future", "message", "state", "way")
 
-    def __init__(self, way: Way, message: BatchMessage, future: SentFuture, deadline: float) -> None:
+    def __init__(
+        self, way: Way, message: BatchMessage, future: SentFuture | IdFuture, deadline: float
+    ) -> None:
         self.way, self.message, self.future, self.deadline = way, message, future, deadline
         self.state = _QUEUED
         self.batch: Batch | None = None

@@ -27,8 +27,8 @@ import time
 import uuid
 import zlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from itertools import count
+from typing import TypeVar
 
 from kafka_pubsub.errors import (
     DeadlineExceeded,
@@ -43,18 +43,21 @@ from kafka_pubsub.log.ports import Backend, LogTail, Transactions
 from kafka_pubsub.log.trouble_log import TroubleLog
 from kafka_pubsub.model import Ending, NewRecord, Outcome, TopicPartition
 from kafka_pubsub.multicast.batch import BatchMessage, encode_batch
-from kafka_pubsub.multicast.future import Sent, SentFuture, Waits, resolve
+from kafka_pubsub.multicast.future import IdFuture, Sent, SentFuture, resolve
 from kafka_pubsub.multicast.layout import DEAD, GROUP, RECEIPTS, message_id, place_of, publisher_id
 from kafka_pubsub.multicast.outbox import Answer, Batch, Outbox, Outgoing, Standing
 from kafka_pubsub.multicast.read_back import StageLooks, find_released, listed_participants
 from kafka_pubsub.multicast.records import Receipt, StageRecord, decode_receipt
 from kafka_pubsub.multicast.routes import Route, Target, Way, records_of_stage, way_of_deletion
 from kafka_pubsub.multicast.values import MessageTimestamp
+from kafka_pubsub.publish.future import CallbackThread
 from kafka_pubsub.publish.service_watch import ServiceWatch
 
 __all__ = ["CLOSING", "TIMEOUT", "MulticastPublisher", "sequencer_watch"]
 
 _log = logging.getLogger("kafka_pubsub.publish")
+
+Kind = TypeVar("Kind", SentFuture, IdFuture)
 
 #: Seconds after which a future fails.
 TIMEOUT = 30.0
@@ -110,7 +113,8 @@ class MulticastPublisher:
         self._changed = threading.Condition()
         # Held while futures get their outcomes.
         self._futures = threading.Lock()
-        self._waits: Waits = self._explain_wait  # bound once, not for each future
+        #: Runs the done-callbacks of its futures.
+        self.callbacks = CallbackThread("kafka_pubsub-multicast-callbacks")
         # Whether the thread that stages waits for something to do.
         self._idle = False
         self._clock = 0
@@ -130,25 +134,25 @@ class MulticastPublisher:
         """Whether it has threads."""
         return bool(self._threads)
 
-    def publish(self, route: Route, message: BatchMessage) -> SentFuture:
+    def publish(self, route: Route, message: BatchMessage, kind: type[Kind]) -> Kind:
         """Queues a message to the topics of the route, in the order of the calls."""
         with self._changed:
             # Where a topic has several partitions, a message without a key goes to that of its name.
             name = f"{self._id}-{next(self._numbers)}"
-            return self._queue(route.way(message.key, name), message)
+            return self._queue(route.way(message.key, name), message, kind)
 
     def delete(self, target: Target, notified: Sequence[Target] = ()) -> None:
         """Deletes a topic at a place in the order; returns when all topics concerned know that place."""
         now = wall_time(self._backend.clock)
         message = BatchMessage(int(now * 1000), None, target.name.encode(), ())
         with self._changed:
-            future = self._queue(way_of_deletion(target, notified), message)
+            future = self._queue(way_of_deletion(target, notified), message, SentFuture)
         future.result(self._timeout + 1)
 
-    def _queue(self, way: Way, message: BatchMessage) -> SentFuture:
+    def _queue(self, way: Way, message: BatchMessage, kind: type[Kind]) -> Kind:
         self._start()
         self._watch.used()
-        future = SentFuture(self._waits)
+        future = kind(self)
         self._outbox.add(Outgoing(way, message, future, self._time() + self._timeout))
         if self._idle:
             self._changed.notify_all()
@@ -170,7 +174,7 @@ class MulticastPublisher:
                     f"the order: {self._watch.advice}"
                 ) from None
 
-    def _explain_wait(self, future: Future[Sent], seconds: float | None) -> str:
+    def waits(self, future: object, seconds: float | None) -> str:
         """Returns a text that says why the message of a future isn't delivered after so many seconds."""
         with self._changed:
             found = [each for each in self._outbox.waiting() if each[0].future is future]
@@ -198,6 +202,7 @@ class MulticastPublisher:
         for thread in self._threads:
             thread.join(max(_LEAST, until - time.monotonic()))
         self._end_threads()
+        self.callbacks.close(_LEAST)
         if any(thread.is_alive() for thread in self._threads):
             return  # a call to a broker that doesn't answer: its thread is left behind, with what it uses
         if self._transactions is not None:

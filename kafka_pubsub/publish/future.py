@@ -117,7 +117,7 @@ class LateFuture(Future[T]):
         for callback in self._done_callbacks:
             try:
                 callback(self)
-            except Exception:
+            except BaseException:  # the thread goes on with the callbacks of other futures
                 _log.exception("a done-callback of a publish future raised")
 
     @property

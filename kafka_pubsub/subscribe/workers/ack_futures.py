@@ -113,7 +113,7 @@ class DurableAcks:
         def run() -> None:
             try:
                 callback(future)
-            except Exception:
+            except BaseException:  # as in `LateFuture`
                 log.exception("a done-callback of an ack's future raised")
 
         if self._ended:  # the thread that closes the stream does it

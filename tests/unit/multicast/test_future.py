@@ -11,6 +11,7 @@ import pytest
 from kafka_pubsub.errors import DeadlineExceeded
 from kafka_pubsub.multicast.future import Sent, SentFuture, resolve
 from kafka_pubsub.multicast.values import MessageTimestamp
+from kafka_pubsub.publish.future import CallbackThread
 
 PATIENCE = 20.0
 SENT = [Sent(f"p-1.{number}", MessageTimestamp(7, "a", number)) for number in range(50)]
@@ -18,11 +19,17 @@ SENT = [Sent(f"p-1.{number}", MessageTimestamp(7, "a", number)) for number in ra
 
 def make(count: int) -> tuple[list[SentFuture], threading.Lock]:
     lock = threading.Lock()
-    return [SentFuture(explain) for _ in range(count)], lock
+    return [SentFuture(Owner()) for _ in range(count)], lock
 
 
-def explain(future: Future[Sent], seconds: float | None) -> str:
-    return f"not after {seconds} s"
+class Owner:
+    """The publisher's part in a future."""
+
+    def __init__(self) -> None:
+        self.callbacks = CallbackThread()
+
+    def waits(self, future: object, seconds: float | None) -> str:
+        return f"not after {seconds} s"
 
 
 def test_a_future_gives_its_result() -> None:
@@ -56,6 +63,7 @@ def test_callbacks_are_called_once_before_and_after_the_outcome() -> None:
     called: list[Future[Sent]] = []
     one.add_done_callback(called.append)
     resolve([one], SENT[:1], lock)
+    assert one.owner.callbacks.close(PATIENCE)
     one.add_done_callback(called.append)
     assert called == [one, one]
 

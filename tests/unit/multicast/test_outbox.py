@@ -12,6 +12,7 @@ from kafka_pubsub.multicast.outbox import Batch, Outbox, Outgoing, Standing
 from kafka_pubsub.multicast.records import Receipt
 from kafka_pubsub.multicast.routes import Route, Target, Way, way_of_deletion
 from kafka_pubsub.multicast.values import Timestamp
+from tests.unit.multicast.test_future import Owner
 
 NEVER, MANY = 1e9, 1000
 
@@ -25,7 +26,7 @@ def way(*topics: str, handles: tuple[str, ...] = (), partitions: int = 1, key: b
 
 
 def add(outbox: Outbox, way: Way, data: bytes = b"", deadline: float = NEVER) -> Outgoing:
-    message = Outgoing(way, BatchMessage(0, None, data, ()), SentFuture(lambda future, seconds: ""), deadline)
+    message = Outgoing(way, BatchMessage(0, None, data, ()), SentFuture(Owner()), deadline)
     outbox.add(message)
     return message
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -100,3 +101,32 @@ def test_futures_fail_in_time_while_it_is_looked_whether_a_message_is_staged(
     with Sequencer(topics):
         until(lambda: home(backend, "a") == home(backend, "b") == [b"0", b"1"])
     assert home(backend, "c") == []
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_done_callback_may_publish_and_wait(topics: PubSub, several: bool) -> None:
+    followed = threading.Event()
+
+    def publish(data: bytes) -> Future[Any]:
+        return topics.publish_multi(["a", "b"], data) if several else topics.topic("a").publish(data)
+
+    def follow(_: Future[Any]) -> None:
+        publish(b"1").result(PATIENCE)
+        followed.set()
+
+    publish(b"0").add_done_callback(follow)  # without a sequencer it can't be done yet
+    with Sequencer(topics):
+        assert followed.wait(PATIENCE / 2)
+
+
+def test_a_done_callback_may_close_the_pubsub(topics: PubSub, caplog: pytest.LogCaptureFixture) -> None:
+    closed = threading.Event()
+
+    def close(_: Future[Any]) -> None:
+        topics.close()
+        closed.set()
+
+    topics.publish_multi(["a", "b"], b"0").add_done_callback(close)
+    with PubSub.in_memory(topics._cluster.backend, services=False) as other, Sequencer(other):
+        assert closed.wait(PATIENCE / 2)
+    assert "raised" not in caplog.text

@@ -160,11 +160,14 @@ def test_wait_and_as_completed(owner: Owner) -> None:
     assert set(as_completed(futures, timeout=PATIENCE)) == set(futures)
 
 
-def test_callbacks_run_elsewhere_in_order_and_one_that_raises_harms_nobody(owner: Owner) -> None:
+@pytest.mark.parametrize("error", [RuntimeError("a user's mistake"), SystemExit(1)])
+def test_callbacks_run_elsewhere_in_order_and_one_that_raises_harms_nobody(
+    owner: Owner, error: BaseException
+) -> None:
     future, seen, ended = owner.future(), list[object](), threading.Event()
 
     def raises(_: Future[str]) -> None:
-        raise RuntimeError("a user's mistake")
+        raise error
 
     future.add_done_callback(lambda done: seen.append(threading.current_thread()))
     future.add_done_callback(raises)
