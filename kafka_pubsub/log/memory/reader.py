@@ -277,9 +277,11 @@ class MemoryReader(LogReader):
         if listener is not None and member is not None:
             with self._cluster.changed:
                 known = member in self._cluster.group(self._group).members
-            self._give_up(listener.revoked if known else listener.lost)
-            with self._cluster.change():
-                self._cluster.group(self._group).leave(member)
+            try:
+                self._give_up(listener.revoked if known else listener.lost)
+            finally:  # it leaves even if a stream that has failed can't give up its partitions
+                with self._cluster.change():
+                    self._cluster.group(self._group).leave(member)
         self._closed = True
 
     # As a sleeper of the clock

@@ -26,7 +26,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
@@ -429,16 +430,26 @@ class ExecutorWorkers:
             lease.lease_runner = lease_runner = LeaseRunner(lease, self._reports)
             self._lease_runners[lease_runner] = None
             try:
-                self._executor.submit(self._run, lease_runner)
+                submitted = self._executor.submit(self._run, lease_runner)
             except RuntimeError as error:  # an executor that was shut down raises this
                 self._lease_runners.pop(lease_runner)
                 raise FailedPrecondition(
                     f"executor: it takes no more work ({error}); pull with another one"
                 ) from error
+            submitted.add_done_callback(partial(self._end, lease_runner))
 
     def _run(self, lease_runner: LeaseRunner) -> None:
         self._lease_runners[lease_runner] = threading.current_thread()
-        self._reports.released(_timed(lease_runner, self._callback, self._reports))
+        self._leave(lease_runner, _timed(lease_runner, self._callback, self._reports))
+
+    def _end(self, lease_runner: LeaseRunner, submitted: Future[None]) -> None:
+        """Gives a lease back that the executor hasn't run: it was shut down, or is broken."""
+        if lease_runner in self._lease_runners:
+            lease_runner.let_go()
+            self._leave(lease_runner, LeaseReport(lease_runner.lease, 0, LeaseOutcome.UNTOUCHED))
+
+    def _leave(self, lease_runner: LeaseRunner, report: LeaseReport) -> None:
+        self._reports.released(report)
         with self._ended:
             self._lease_runners.pop(lease_runner)
             self._ended.notify_all()

@@ -242,6 +242,28 @@ def test_a_callback_on_an_executor_may_close_its_stream_or_its_pubsub(room: Room
     assert time.monotonic() - began < PATIENCE / 2
 
 
+def test_what_an_executor_drops_ends_the_stream_and_comes_to_another(room: Room) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def handle(message: Message) -> None:
+        begun.set()
+        assert go.wait(PATIENCE)
+        message.ack()
+
+    executor = ThreadPoolExecutor(1)
+    room.publish("a")
+    stream = room.sub.pull(handle, executor=executor)
+    assert begun.wait(PATIENCE)
+    room.publish("b")
+    until(lambda: stream.stats.in_flight == 2)
+    executor.shutdown(wait=False, cancel_futures=True)
+    go.set()
+    with pytest.raises(FailedPrecondition, match="takes no more work"):
+        stream.result(PATIENCE)
+    found = {message.data for message in room.sub.receive(2, timeout=PATIENCE)}
+    assert b"b" in found
+
+
 def test_who_is_told_of_the_end_may_close_the_stream(room: Room) -> None:
     stream = room.sub.pull(acked)
     stream.add_done_callback(Stream.close)

@@ -227,6 +227,35 @@ def test_an_executor_that_was_shut_down_is_named(pool: ThreadPoolExecutor, repor
     assert worker_pool.close(0)
 
 
+def test_what_an_executor_drops_is_given_back_untouched(pool: ThreadPoolExecutor, reports: Reported) -> None:
+    gate = Gate()
+    worker_pool = ExecutorWorkers(gate, pool, 20, reports)
+    worker_pool.take([lease_of(number, 1, b"%d" % number) for number in range(12)])
+    gate.wait_for(8)
+    pool.shutdown(wait=False, cancel_futures=True)
+    reports.wait_until(lambda: len(reports.releases) == 4)
+    assert {report.outcome for report in reports.releases} == {LeaseOutcome.UNTOUCHED}
+    gate.go.set()
+    assert worker_pool.close(PATIENCE)
+    assert len(reports.releases) == 12
+
+
+def test_what_a_broken_executor_drops_is_given_back_untouched(reports: Reported) -> None:
+    go = threading.Event()
+
+    def break_down() -> None:
+        go.wait(PATIENCE)
+        raise RuntimeError("no database")
+
+    with ThreadPoolExecutor(1, initializer=break_down) as pool:
+        worker_pool = ExecutorWorkers(print, pool, 1, reports)
+        worker_pool.take([lease_of(0, 1)])
+        go.set()
+        reports.wait_until(lambda: len(reports.releases) == 1)
+    assert reports.releases[0].outcome is LeaseOutcome.UNTOUCHED
+    assert worker_pool.close(0)
+
+
 # Batches
 
 
