@@ -9,6 +9,7 @@ from kafka_pubsub.log.memory import MemoryBackend
 from kafka_pubsub.model import Committed, TopicPartition
 from kafka_pubsub.multicast import task as sequencer_task
 from kafka_pubsub.multicast.batch import BatchMessage
+from kafka_pubsub.multicast.future import SentFuture
 from kafka_pubsub.multicast.layout import DEAD
 from kafka_pubsub.multicast.progress import SequencerProgress
 from kafka_pubsub.multicast.role import SequencerRole
@@ -60,7 +61,7 @@ def test_the_inbox_of_a_topic_that_is_gone_from_kafka_answers_all_the_same(
         publisher = topics._cluster.multicast._publisher
         way = way_of_deletion(Target("b", 1, 0, record.inbox_id, record.topic_id), ())
         with publisher._changed:
-            gone = publisher._queue(way, BatchMessage(0, None, b"b", ()))
+            gone = publisher._queue(way, BatchMessage(0, None, b"b", ()), SentFuture)
         until(lambda: len(home(backend, "b.inbox")) == staged + 2)
         # As if the sequencer had said that the deletion has its place, and hadn't written to `b` yet.
         topics._cluster.topics.delete("b")
