@@ -219,9 +219,7 @@ class Subscriber:
         watch: Callable[[], None] | None = None,
     ) -> Stream:
         record = self._look_up()
-        with self._lock:
-            if self._closed:
-                raise FailedPrecondition("this PubSub is closed: make a new one")
+        self._check_open()
         self.exactly_once = record.options.exactly_once
         name, member = f"kafka_pubsub-{record.name}", f"kafka_pubsub-{os.getpid()}"
         layout = self._layout_of(record)
@@ -280,7 +278,17 @@ class Subscriber:
             self._streams.add(stream)
             self._runners[stream] = runner
         runner.start(name)
+        try:
+            self._check_open()  # another thread may have closed all streams while this one was being made
+        except FailedPrecondition:
+            stream.close(0)
+            raise
         return stream
+
+    def _check_open(self) -> None:
+        with self._lock:
+            if self._closed:
+                raise FailedPrecondition("this PubSub is closed: make a new one")
 
     def _make_runner(
         self,

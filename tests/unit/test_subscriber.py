@@ -18,10 +18,12 @@ from kafka_pubsub.config import SubscriptionRecord
 from kafka_pubsub.log.memory.backend import MemoryBackend
 from kafka_pubsub.log.memory.cluster import MemoryCluster
 from kafka_pubsub.model import AckId
+from kafka_pubsub.subscribe.retry_topic.layout import Layout
 from kafka_pubsub.subscribe.stream.runner import StreamRunner
 from kafka_pubsub.subscribe.stream.stream import CLOSE_TIMEOUT
 from kafka_pubsub.subscribe.takeover.listener import AssignmentListener
 from kafka_pubsub.subscription import Subscription
+from tests.support import until
 from tests.unit.subscribe.workers.holding import PATIENCE
 from tests.unit.subscribe.workers.walking import acked
 
@@ -391,3 +393,21 @@ def test_a_closed_pubsub_pulls_nothing_more(ps: PubSub, sub: Subscription) -> No
         sub.pull(print)
     with pytest.raises(FailedPrecondition, match="closed"):
         sub.receive(1, timeout=0)
+
+
+def test_a_pull_beside_a_close_leaves_no_stream_open(
+    ps: PubSub, sub: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The catalog answers slowly, and the close is through when the pull goes on."""
+    look, before = module.Subscriber._layout_of, threading.active_count()
+
+    def close_meanwhile(subscriber: module.Subscriber, record: SubscriptionRecord) -> Layout:
+        thread = threading.Thread(target=ps.close)
+        thread.start()
+        thread.join(PATIENCE)
+        return look(subscriber, record)
+
+    monkeypatch.setattr(module.Subscriber, "_layout_of", close_meanwhile)
+    with pytest.raises(FailedPrecondition, match="closed"):
+        sub.pull(print)
+    until(lambda: threading.active_count() <= before, "the end of the stream's threads")
