@@ -1,8 +1,8 @@
 """Which of many similar slow tests a run takes: in CI some each day, elsewhere and in `just deep` all of them.
 
 Rules
-1. The variants of one slow test take turns, and so do the slow tests of a file in `BY_TURNS`. Of three or more, each
-   runs on one day of three; of two, on every second day.
+1. The variants of one slow test take turns, and so do the slow tests of a file in `BY_TURNS`, or of Spark. Of three or
+   more, each runs on one day of three; of two, on every second day.
 2. A test that stands for itself runs every day. So of each kind some run at every move result.
 3. Tests with containers count as slow ones here.
 4. Only CI leaves tests out. A run prints its day; KAFKA_PUBSUB_DAY takes the tests of another day.
@@ -16,14 +16,16 @@ from datetime import date
 
 from tests.seeds import DAY, DEEP
 
-__all__ = ["BY_TURNS", "CHOSEN", "of_this_day"]
+__all__ = ["BY_TURNS", "CHOSEN", "SPARK", "of_this_day"]
 
 #: Days until all variants have run.
 DAYS = 3
 #: Whether this run leaves tests out.
 CHOSEN = bool(os.environ.get("CI")) and not DEEP
 
-#: Files whose tests are variants of a theme.
+#: Folders of which each file is such a theme. They take half the time of all slow tests.
+SPARK = ("tests/spark/drivers/", "tests/spark/session/")
+#: Other files whose tests are variants of a theme.
 BY_TURNS = frozenset(
     {
         "tests/integration/bad_input/test_outages.py",
@@ -42,20 +44,6 @@ BY_TURNS = frozenset(
         "tests/integration/test_lost_tail.py",
         "tests/integration/test_secured.py",
         "tests/property/test_hostile_mutations.py",
-        "tests/spark/drivers/test_kills.py",
-        "tests/spark/session/test_archive_tables.py",
-        "tests/spark/session/test_audit.py",
-        "tests/spark/session/test_audit_state.py",
-        "tests/spark/session/test_cdc.py",
-        "tests/spark/session/test_decoding.py",
-        "tests/spark/session/test_delayed_homes.py",
-        "tests/spark/session/test_expectations.py",
-        "tests/spark/session/test_lost.py",
-        "tests/spark/session/test_messages.py",
-        "tests/spark/session/test_order.py",
-        "tests/spark/session/test_replay.py",
-        "tests/spark/session/test_snapshots.py",
-        "tests/spark/session/test_subscriptions.py",
     }
 )
 
@@ -76,4 +64,4 @@ def of_this_day(nodeids: Sequence[str], day: int = DAY) -> set[str]:
 
 def _theme_of(nodeid: str) -> str:
     file = nodeid.partition("::")[0]
-    return file if file in BY_TURNS else nodeid.partition("[")[0]
+    return file if file in BY_TURNS or file.startswith(SPARK) else nodeid.partition("[")[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.turns import BY_TURNS, DAYS, of_this_day
+from tests.turns import BY_TURNS, DAYS, SPARK, of_this_day
 
 FILE = "tests/faults/test_rounds.py"
 THEME = min(BY_TURNS)
@@ -12,7 +12,8 @@ SINGLE = f"{FILE}::alone"
 PAIR = [f"{FILE}::pair[{number}]" for number in range(2)]
 MANY = [f"{FILE}::many[{number}]" for number in range(7)]
 SIMILAR = [f"{THEME}::test_{name}" for name in "abcd"]
-ALL = [SINGLE, *PAIR, *MANY, *SIMILAR]
+OF_SPARK = [f"{SPARK[0]}test_one.py::test_{name}" for name in "abc"]
+ALL = [SINGLE, *PAIR, *MANY, *SIMILAR, *OF_SPARK]
 
 
 def test_a_test_that_stands_for_itself_runs_every_day() -> None:
@@ -21,7 +22,7 @@ def test_a_test_that_stands_for_itself_runs_every_day() -> None:
 
 def test_of_similar_tests_some_run_every_day_and_never_all() -> None:
     for day in MONTH:
-        for group in (PAIR, MANY, SIMILAR):
+        for group in (PAIR, MANY, SIMILAR, OF_SPARK):
             assert 0 < len(of_this_day(ALL, day) & set(group)) <= -(-len(group) // 2)
 
 
