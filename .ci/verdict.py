@@ -13,7 +13,8 @@ Rules
    with its first failure, to be mended in the next change. More than MOST_FLAKY of them fail the run. Where a stage
    ran twice, a test may have three tries, and fails the run if it failed in two of them.
 3. `--summary` judges nothing. It prints the slowest tests, the figures that tests measured, the tests that passed only
-   in the second try, those that failed, and as its last line the counts of all stages, where the second try counts.
+   in the second try, those that failed, those that were still running when a stage had no time left, and as its last
+   line the counts of all stages, where the second try counts.
    An error inside of pytest counts as a test of its stage, which passes if the stage could run again.
 """
 
@@ -151,13 +152,21 @@ def summary(tries: Mapping[str, Sequence[Result]]) -> Iterator[str]:
     yield ", ".join(f"{kinds.count(kind)} {kind}" for kind in ("passed", "failed", "skipped"))
 
 
+def unfinished(directory: Path) -> Iterator[str]:
+    """The tests that were running when their stage was interrupted (tests/unfinished.py)."""
+    for report in sorted(directory.glob("*.xml")):
+        for found in ElementTree.parse(report).getroot().iterfind(".//property[@name='unfinished']"):
+            yield found.get("value", "")
+
+
 def main(arguments: list[str]) -> int:
     """The exit code: 0 when the run passes, 1 otherwise."""
     *options, directory = arguments
     tries = all_tries(Path(directory))
     if options == ["--summary"]:
-        for line in summary(tries):
-            print(line)
+        *lines, counts = summary(tries)
+        cut_short = [f"unfinished: {each}" for each in unfinished(Path(directory))]
+        print(*lines, *cut_short, counts, sep="\n")
         return 0
     problems = list(judge(tries))
     for problem in problems:

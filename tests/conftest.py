@@ -33,6 +33,7 @@ from tests.apicurio import is_fetched, shared_registry
 from tests.scheduling import RECORD, Durations, Scheduling, in_order, recorded
 from tests.seeds import DAY
 from tests.turns import CHOSEN, of_this_day
+from tests.unfinished import Unfinished
 
 # No deadlines: they would measure the machine's other tenants.
 settings.register_profile("default", deadline=None, derandomize=bool(os.environ.get("CI")))
@@ -143,6 +144,8 @@ def pytest_configure(config: pytest.Config) -> None:
     told = os.environ.get(RECORD)
     if told and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Durations(Path(told)))
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Unfinished(config))
 
 
 def pytest_keyboard_interrupt() -> None:

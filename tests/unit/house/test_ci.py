@@ -99,6 +99,18 @@ def test_tests_that_pass_in_the_second_try_are_listed_with_their_first_failure(
     ]
 
 
+def test_a_test_that_was_cut_short_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage that has no time left is interrupted; a test that hangs would otherwise be in no report."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    (tmp_path / "conftest.py").write_text(
+        "from tests.unfinished import Unfinished\n"
+        "def pytest_configure(config): config.pluginmanager.register(Unfinished(config))\n"
+    )
+    run_tests(tmp_path, "def test_a(): pass\ndef test_b(): raise KeyboardInterrupt\n", "stage.xml")
+    lines = judgement_on(tmp_path, "--summary").stdout.splitlines()
+    assert lines[-2:] == ["unfinished: test_it.py::test_b after 0 s", "1 passed, 0 failed, 0 skipped"]
+
+
 def test_more_than_five_tests_that_pass_only_in_the_second_try_fail_the_run(tmp_path: Path) -> None:
     second_tries(tmp_path, 6)
     result = judgement_on(tmp_path)
