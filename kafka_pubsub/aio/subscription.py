@@ -19,10 +19,11 @@ from types import TracebackType
 from typing import Final, Self, Unpack
 
 from kafka_pubsub.aio.stream import Opening
-from kafka_pubsub.aio.threads import close_on_thread, run_on_loop
+from kafka_pubsub.aio.threads import close_on_thread
 from kafka_pubsub.config import FlowControl, SubscriptionOptions
 from kafka_pubsub.dead_letters.model import DeadLetterMessage, DeadLetterProgress, DeadLetterResult
 from kafka_pubsub.errors import InvalidArgument
+from kafka_pubsub.log.joining import run_on_loop
 from kafka_pubsub.looks.message import PeekedMessage
 from kafka_pubsub.model import Message
 from kafka_pubsub.options import LetterSelection

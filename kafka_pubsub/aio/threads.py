@@ -12,20 +12,16 @@ Rules
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from kafka_pubsub.log.joining import closing
+from kafka_pubsub.log.joining import CALLBACK, closing
 
-__all__ = ["close_on_thread", "run_on_loop", "run_on_thread"]
+__all__ = ["close_on_thread", "run_on_thread"]
 
 T = TypeVar("T")
-
-#: The tasks for which a thread waits in `run_on_loop`.
-_waiting: dict[asyncio.Task[object] | None, threading.Thread] = {}
 
 
 async def run_on_thread(call: Callable[[], T], undo: Callable[[T], object] = lambda result: None) -> T:
@@ -53,24 +49,5 @@ async def run_on_thread(call: Callable[[], T], undo: Callable[[T], object] = lam
 
 async def close_on_thread(close: Callable[[], T]) -> T:
     """Returns the result of `close`, which doesn't wait for the caller if that is a callback."""
-    task = asyncio.current_task()
-    with contextlib.ExitStack() as marks:
-        marks.enter_context(closing(task))
-        if (thread := _waiting.get(task)) is not None:
-            marks.enter_context(closing(thread))
+    with closing(*CALLBACK.get()):
         return await run_on_thread(close)
-
-
-def run_on_loop(callback: Callable[[], Coroutine[object, object, T]], loop: asyncio.AbstractEventLoop) -> T:
-    """Runs a coroutine function on the loop, and waits for its end; for a thread that isn't the loop's."""
-    thread = threading.current_thread()
-
-    async def run() -> T:
-        task = asyncio.current_task()
-        _waiting[task] = thread
-        try:
-            return await callback()
-        finally:
-            _waiting.pop(task)
-
-    return asyncio.run_coroutine_threadsafe(run(), loop).result()

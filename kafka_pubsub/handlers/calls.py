@@ -17,6 +17,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from kafka_pubsub.errors import FailedPrecondition, RegistryUnavailable
@@ -24,6 +25,7 @@ from kafka_pubsub.handlers.handler import Handler, is_async
 from kafka_pubsub.handlers.outcomes import DeadLetter, Drop, Retry
 from kafka_pubsub.handlers.parameters import BAD_BODIES, explain_body, place_of, resolve
 from kafka_pubsub.handlers.results import Results
+from kafka_pubsub.log.joining import run_on_loop
 from kafka_pubsub.model import Message
 from kafka_pubsub.subscribe.workers.failure_log import log_raised
 from kafka_pubsub.subscribe.workers.lease_runner import ACKED, AWAY
@@ -169,7 +171,7 @@ class Calls:
             self._check_result(result)
         if inspect.isawaitable(result):
             assert loop is not None
-            result = asyncio.run_coroutine_threadsafe(_wait_for(result), loop).result()
+            result = run_on_loop(partial(_wait_for, result), loop)
         if self._results is not None:
             self._results.publish_batch(messages, result)
 

@@ -28,6 +28,7 @@ from kafka_pubsub.handlers.lifespan import LoopThread, Manager, on_loop
 from kafka_pubsub.handlers.loop_watch import LoopWatch
 from kafka_pubsub.handlers.results import Results
 from kafka_pubsub.handlers.topics import AppTopic
+from kafka_pubsub.log.joining import closing
 from kafka_pubsub.model import Message
 from kafka_pubsub.options import Seconds
 
@@ -192,8 +193,9 @@ class Life:
         ]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        with closing(threading.current_thread()):
+            for thread in threads:
+                thread.join()
         if self._watch is not None:
             self._watch.close()
         for each in self.plan.calls:

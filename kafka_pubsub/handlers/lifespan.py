@@ -2,8 +2,8 @@
 
 Rules
 1. An asynchronous one is entered and left in one task of the loop on which the handlers run, as its libraries expect.
-2. Leaving takes as long as it takes, but a loop that a handler blocks isn't waited for: the manager is left when the
-   loop goes on, and a stop says so and returns.
+2. Leaving takes as long as it takes, but a loop that a handler blocks isn't waited for: a stop says so and returns, and
+   the manager is left when the loop goes on, if the process is still there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ __all__ = ["LoopThread", "Manager", "managers_of", "on_loop"]
 log = logging.getLogger("kafka_pubsub.app")
 
 #: Seconds within which a loop must take up that a manager is to be left.
-_ANSWER = 5.0
+_ANSWER = 2.0
+#: The name of the tasks that keep managers entered.
+_KEEPER = "kafka_pubsub-lifespan"
 
 Manager = AbstractContextManager[object] | AbstractAsyncContextManager[object]
 
@@ -62,6 +64,8 @@ class LoopThread:
         asyncio.set_event_loop(self.loop)
         try:
             self.loop.run_forever()
+            if left := [task for task in asyncio.all_tasks(self.loop) if task.get_name() == _KEEPER]:
+                self.loop.run_until_complete(asyncio.wait(left))
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         finally:
             self.loop.close()
@@ -69,7 +73,7 @@ class LoopThread:
     def close(self) -> None:
         """Ends the loop, and waits for its thread."""
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(10)
+        self._thread.join(_ANSWER)
 
 
 @contextlib.contextmanager
@@ -79,11 +83,15 @@ def on_loop(manager: AbstractAsyncContextManager[object], loop: asyncio.Abstract
     leave, leaving = asyncio.Event(), threading.Event()
 
     async def keep() -> None:
+        if (task := asyncio.current_task()) is not None:
+            task.set_name(_KEEPER)
         try:
             async with manager:
                 entered.set_result(None)
-                await leave.wait()
-                leaving.set()
+                try:
+                    await leave.wait()
+                finally:
+                    leaving.set()
         except BaseException as error:
             if entered.done():
                 raise
@@ -95,7 +103,7 @@ def on_loop(manager: AbstractAsyncContextManager[object], loop: asyncio.Abstract
         yield
     finally:
         loop.call_soon_threadsafe(leave.set)
-        if leaving.wait(_ANSWER) or kept.done():
+        if leaving.wait(_ANSWER):
             kept.result()
         else:
             log.warning(

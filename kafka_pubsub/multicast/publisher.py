@@ -202,7 +202,7 @@ class MulticastPublisher:
         for thread in self._threads:
             thread.join(max(_LEAST, until - time.monotonic()))
         self._end_threads()
-        self.callbacks.close(_LEAST)
+        self.callbacks.end()
         if any(thread.is_alive() for thread in self._threads):
             return  # a call to a broker that doesn't answer: its thread is left behind, with what it uses
         if self._transactions is not None:

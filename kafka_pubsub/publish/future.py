@@ -245,6 +245,10 @@ class PublishFuture(LateFuture[str]):
         return super().result(timeout)
 
 
+#: Seconds that a close waits for done-callbacks: they are users' code, which may never end.
+_CALLBACKS_S: Final = 5.0
+
+
 class CallbackThread:
     """One thread that runs the done-callbacks of a pool's futures, in the order in which these finished.
 
@@ -262,6 +266,11 @@ class CallbackThread:
         """Lets the queued tasks run for up to `timeout` seconds; returns whether they ended."""
         # If no other thread works, none can be waited for or ended: callbacks of a late report still run.
         return not self._tasks.worked_elsewhere() or self._tasks.close(timeout)
+
+    def end(self) -> None:
+        """Lets the queued tasks run for a while; the log says so if they take longer."""
+        if not self.close(_CALLBACKS_S):
+            _log.warning("done-callbacks of publish futures still run after %s s; going on", _CALLBACKS_S)
 
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:

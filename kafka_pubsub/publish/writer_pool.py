@@ -53,8 +53,6 @@ _RENEW_SOON_S: Final = 1.0
 #: Seconds that a process waits at its end for messages that were published and not flushed.
 AT_EXIT_S: Final = 10.0
 
-# Seconds that `close` waits for done-callbacks: they are users' code, which may never end.
-_CALLBACKS_S: Final = 5.0
 
 _log = logging.getLogger("kafka_pubsub.publish")
 
@@ -319,8 +317,7 @@ class WriterPool:
         self._renew_now.set()
         for reporter in reporters:
             reporter.stop()
-        if not self.callbacks.close(_CALLBACKS_S):
-            _log.warning("done-callbacks of publish futures still run after %s s; going on", _CALLBACKS_S)
+        self.callbacks.end()
 
 
 class _AtExit:

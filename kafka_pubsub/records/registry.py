@@ -148,27 +148,27 @@ class Registry:
             # The client would tell its first answer for ever.
             client.clear_latest_caches()
             answer = client.get_latest_version(subject)
-            return Registered(_id_of(client, answer.schema_id), _codec(client, answer.schema))
+            return self._known(Registered(_id_of(client, answer.schema_id), _codec(client, answer.schema)))
 
-        return self._known(self._ask(f"subject {subject!r}", ask))
+        return self._ask(f"subject {subject!r}", ask)
 
     def look_up(self, subject: str, codec: Codec) -> Registered:
         """Returns the number of a schema of the subject."""
 
         def ask(client: SchemaRegistryClient) -> Registered:
             answer = client.lookup_schema(subject, _written(codec), normalize_schemas=True)
-            return Registered(_id_of(client, answer.schema_id), codec)
+            return self._known(Registered(_id_of(client, answer.schema_id), codec))
 
-        return self._known(self._ask(f"subject {subject!r}", ask))
+        return self._ask(f"subject {subject!r}", ask)
 
     def register(self, subject: str, codec: Codec) -> Registered:
         """Adds a schema to the subject if it isn't there."""
 
         def ask(client: SchemaRegistryClient) -> Registered:
             number = client.register_schema(subject, _written(codec), normalize_schemas=True)
-            return Registered(_id_of(client, number), codec)
+            return self._known(Registered(_id_of(client, number), codec))
 
-        return self._known(self._ask(f"subject {subject!r}", ask))
+        return self._ask(f"subject {subject!r}", ask)
 
     def subjects(self) -> list[str]:
         """Returns the names of all subjects."""

@@ -15,8 +15,8 @@ Rules
 4. A change returns when it can be read: a commit is answered a few milliseconds before its marker lets readers pass,
    and until then its author, and every process that the author informs, would read the old state.
 5. A topic that has vanished or shrunk is asked for again before its values are dropped: for a stream an empty catalog
-   means that its subscription was deleted. Values outlive the consumer that read them, since a broker that starts
-   after an outage knows no topic for a moment; a new consumer of the same topic goes on where the last one stopped.
+   means that its subscription was deleted. A broker that starts after an outage knows no topic, or less of it, for a
+   moment: values are shown until a new consumer has read as far as the last one had.
 6. A removal is kept in the topic for a day at least; a reader that hasn't read for longer reads from the start.
 7. The time limit of a call begins before it waits for the calls of other threads: without a broker each of those takes
    as long as it may.
@@ -153,17 +153,19 @@ class CatalogLog:
         self._consumer: Consumer | None = None
         self._producer: Producer | None = None
         self._used = 0.0
-        # The values that were read so far, up to `_next`. Empty: nothing stored, or not read yet.
+        # The latest values, and those that the consumer has read, up to `_next`. They differ until a new consumer has
+        # reached `_known`, up to which the consumer before it had read. Empty: nothing stored, or not read yet.
         self._values: dict[str, bytes] = {}
+        self._read: dict[str, bytes] = {}
+        self._next = self._known = 0
         # The copy that callers have, as of their last call.
         self._shown: Mapping[str, bytes] = {}
-        self._next = 0
         self._read_at = 0.0
         # Kafka's id of the topic that was read; empty until one was.
         self._topic_id = ""
         # `close` is running, or has given up waiting for a thread that reads or writes.
         self._closing = False
-        # Since when the topic ends before `_next`; None: it doesn't.
+        # Since when the topic ends before what was read; None: it doesn't.
         self._shrunk_at: float | None = None
 
     def values(self) -> Mapping[str, bytes]:
@@ -187,8 +189,8 @@ class CatalogLog:
             wait=wait_random_exponential(multiplier=0.05, max=2),
             retry_error_callback=_give_up,
         )
-        with self._held(doing, self._deadline):
-            self._make_topic()
+        with self._held(doing, self._deadline) as end:
+            self._make_topic(end)
             retries(lambda: self._try(key, doing, decide))
 
     @contextlib.contextmanager
@@ -280,12 +282,14 @@ class CatalogLog:
             raise
         self._refresh(time.monotonic() + self._deadline, written)
 
-    def _make_topic(self) -> None:
+    def _make_topic(self, end: float) -> None:
         if self._consumer is not None:
             return
         try:
-            info = self._admin.topic(self._topic)
+            info = self._admin.topic(self._topic, deadline=_left(end))
         except NotFound:
+            if self._topic_id and self._found_again(end):
+                return
             if not self._create:
                 raise FailedPrecondition(
                     f"the catalog's topic {self._topic!r} doesn't exist and this PubSub may not create topics: "
@@ -313,7 +317,6 @@ class CatalogLog:
         now = time.monotonic()
         if now - self._read_at > _STALE_AFTER:
             self._drop_consumer()
-            self._values, self._next = {}, 0
         try:
             if self._consumer is None:
                 self._open(self._admin.topic(self._topic, deadline=_left(end)))
@@ -362,13 +365,14 @@ class CatalogLog:
         self._check_open()
         if info.topic_id != self._topic_id:
             self._forget()
-            self._topic_id, self._read_at = info.topic_id, time.monotonic()
-        # One less: even where nothing is new the end is read once. A partition that is paused before it was ever
-        # fetched takes a second to begin.
-        self._next = max(self._next - 1, -1)
+            self._topic_id = info.topic_id
         consumer = self._handles.consumer(_READER_DEFAULTS, READER_RULES, self._trouble.note)
-        consumer.assign([KafkaPartition(self._topic, 0, max(self._next, 0))])
-        self._consumer = consumer
+        consumer.assign([KafkaPartition(self._topic, 0, 0)])
+        self._known = max(self._known, self._next)
+        # -1: even of an empty topic the end is read once. A partition that is paused before it was ever fetched
+        # takes a second to begin.
+        self._consumer, self._read, self._next = consumer, {}, -1
+        self._shrunk_at, self._read_at = None, time.monotonic()
         self._handles.known_topic = self._topic
 
     def _catch_up(self, left: float, at_least: int) -> None:
@@ -377,14 +381,17 @@ class CatalogLog:
             return
         partition = KafkaPartition(self._topic, 0)
         end = self._end_of(consumer, partition, left)
-        if end < self._next:
+        if end < max(self._next, self._known):
             if not self._made_anew(left):
                 return
-            self._values, self._next = {}, 0
+            self._read, self._next, self._known = {}, 0, 0
         self._shrunk_at = None
         end = max(end, at_least)
-        if end == self._next:
-            return
+        if end != self._next:
+            self._read_to(end, consumer, partition, left)
+        self._values, self._known = self._read, 0
+
+    def _read_to(self, end: int, consumer: Consumer, partition: KafkaPartition, left: float) -> None:
         until = time.monotonic() + left
         consumer.resume([partition])
         try:
@@ -409,7 +416,7 @@ class CatalogLog:
             raise
 
     def _made_anew(self, left: float) -> bool:
-        """Returns whether a topic that ends before `_next` is another one: a broker that just started shows less."""
+        """Returns whether a topic that ends before what was read is another one: one that just started shows less."""
         known, self._topic_id = self._topic_id, self._admin.topic(self._topic, deadline=left).topic_id
         if self._topic_id != known:
             return True
@@ -433,9 +440,9 @@ class CatalogLog:
             name = (key or b"").decode("utf-8", "surrogateescape")
             value = record.value()
             if value is None:
-                self._values.pop(name, None)
+                self._read.pop(name, None)
             else:
-                self._values[name] = value
+                self._read[name] = value
 
     def _drop_consumer(self) -> None:
         consumer, self._consumer = self._consumer, None
@@ -445,7 +452,7 @@ class CatalogLog:
     def _forget(self) -> None:
         """Drops what was read: the topic is no longer there, or another one."""
         self._drop_consumer()
-        self._values, self._next = {}, 0
+        self._values, self._read, self._next, self._known = {}, {}, 0, 0
         self._topic_id, self._shrunk_at = "", None
 
 

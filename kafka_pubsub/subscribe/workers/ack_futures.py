@@ -113,7 +113,7 @@ class DurableAcks:
         def run() -> None:
             try:
                 callback(future)
-            except BaseException:  # as in `LateFuture`
+            except (Exception, SystemExit):  # the thread goes on with other callbacks
                 log.exception("a done-callback of an ack's future raised")
 
         if self._ended:  # the thread that closes the stream does it

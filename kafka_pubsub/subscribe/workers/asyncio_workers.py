@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import cast
 
-from kafka_pubsub.log.joining import is_closing, wait_over
+from kafka_pubsub.log.joining import CALLBACK, is_closing, wait_over
 from kafka_pubsub.model import Message
 from kafka_pubsub.subscribe.partition.events import LeaseOutcome, LeaseReport
 from kafka_pubsub.subscribe.partition.leases import Lease
@@ -104,6 +104,7 @@ class AsyncioWorkers:
 
     async def _take_all(self, lease_runner: LeaseRunner) -> LeaseReport:
         callback, lease = self._callback, lease_runner.lease
+        CALLBACK.set((asyncio.current_task(),))
         for index in range(len(lease.records)):
             message = lease_runner.begin()
             if message is None:

@@ -504,9 +504,10 @@ def test_looks_take_nothing_and_a_tail_follows() -> None:
 # -- closes of callbacks, and calls that are cancelled -----------------------------------------------------------
 
 
+@pytest.mark.parametrize("in_a_task", [False, True])
 @pytest.mark.parametrize("batch", [False, True])
 @pytest.mark.parametrize("wholly", [False, True])
-def test_a_coroutine_may_close_its_stream_or_its_pubsub(wholly: bool, batch: bool) -> None:
+def test_a_coroutine_may_close_its_stream_or_its_pubsub(wholly: bool, batch: bool, in_a_task: bool) -> None:
     async def work(ps: aio.PubSub) -> None:
         topic, sub = await ordered(ps)
         opened: asyncio.Future[aio.Stream] = asyncio.get_running_loop().create_future()
@@ -514,7 +515,8 @@ def test_a_coroutine_may_close_its_stream_or_its_pubsub(wholly: bool, batch: boo
 
         async def handle(_: object) -> None:
             stream = await opened
-            await (ps.close() if wholly else stream.close())
+            closes = ps.close() if wholly else stream.close()
+            await (asyncio.gather(closes) if in_a_task else closes)
             closed.set()
 
         stream = await (sub.pull_batch(handle) if batch else sub.pull(handle))

@@ -23,6 +23,7 @@ def test_a_loop_that_a_handler_blocks_holds_up_no_stop(
     @contextlib.asynccontextmanager
     async def resource() -> AsyncIterator[None]:
         yield
+        await asyncio.sleep(0.01)
         closed.set()
 
     def block() -> None:
@@ -34,10 +35,10 @@ def test_a_loop_that_a_handler_blocks_holds_up_no_stop(
         thread.loop.call_soon_threadsafe(block)
         assert blocked.wait(30)
     assert "blocked" in caplog.text
+    thread.close()
     assert not closed.is_set()
     free.set()
     assert closed.wait(30)
-    thread.close()
 
 
 def test_a_resource_takes_its_time_to_close(monkeypatch: pytest.MonkeyPatch) -> None:

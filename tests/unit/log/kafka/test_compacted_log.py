@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import cast
 
@@ -139,7 +140,12 @@ class Broker:
 
     def log(self) -> CatalogLog:
         handles = SimpleNamespace(
-            check=lambda: None, address="nowhere", consumer=self.consumer, close_consumer=lambda _: None
+            check=lambda: None,
+            address="nowhere",
+            consumer=self.consumer,
+            close_consumer=lambda _: None,
+            producer=lambda *_: Writer(self),
+            init_transactions=lambda *_: None,
         )
         return CatalogLog(
             cast("ClientFactory", handles), cast("KafkaAdmin", self), create=False, deadline=0.5
@@ -179,6 +185,22 @@ class Stored(Consumer):
         return [*stored, end]
 
 
+class Writer:
+    """A producer of a broker's log."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def begin_transaction(self) -> None: ...
+    def commit_transaction(self, _: float) -> None: ...
+
+    def produce(
+        self, _: str, value: bytes, key: bytes, *, partition: int, on_delivery: Callable[..., None]
+    ) -> None:
+        self._broker.records.append((key.decode(), value))
+        on_delivery(None, SimpleNamespace(offset=lambda: len(self._broker.records) - 1))
+
+
 def lose(broker: Broker, log: CatalogLog) -> None:
     """A read fails while the broker is away."""
     broker.away = True
@@ -212,12 +234,34 @@ def test_a_broker_that_starts_twice_and_shows_less_takes_no_values(monkeypatch: 
         lose(broker, log)
         broker.records = whole[:shown]
         assert log.values() is stored
+        time.sleep(0.4)  # it counts anew after an outage
     broker.records = [*whole, ("topic:c", b"3")]
     assert set(log.values()) == {"topic:a", "topic:b", "topic:c"}
     broker.records = [("topic:d", b"4")]
     assert len(log.values()) == 3
     time.sleep(0.4)
     assert set(log.values()) == {"topic:d"}
+
+
+def test_what_a_broker_has_lost_for_good_is_not_kept_though_others_have_written_since() -> None:
+    broker = Broker()
+    log = broker.log()
+    assert len(log.values()) == 2
+    lose(broker, log)
+    broker.records = [("topic:a", b"1"), ("topic:d", b"4"), ("topic:e", b"5")]
+    assert set(log.values()) == {"topic:a", "topic:d", "topic:e"}
+
+
+def test_a_change_waits_for_a_broker_that_knows_no_topic_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compacted_log, "_GONE_AFTER", 5)
+    broker = Broker()
+    log = broker.log()
+    log.values()
+    lose(broker, log)
+    broker.denies = True
+    threading.Timer(0.1, setattr, (broker, "denies", False)).start()
+    log.change("topic:c", "topic 'c'", lambda values: b"%d" % len(values))
+    assert log.values()["topic:c"] == b"2"
 
 
 def test_a_topic_that_was_made_again_in_an_outage_is_read_from_its_start() -> None:

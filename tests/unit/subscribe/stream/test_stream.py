@@ -11,6 +11,7 @@ from functools import partial
 import pytest
 
 from kafka_pubsub import FailedPrecondition, Message, PubSub, PubSubError
+from kafka_pubsub.log.joining import closing
 from kafka_pubsub.log.memory.backend import MemoryBackend
 from kafka_pubsub.model import TopicPartition
 from kafka_pubsub.partition_id import PartitionId
@@ -223,6 +224,24 @@ def test_callbacks_that_close_each_others_streams_do_not_wait_for_each_other(roo
     meeting.open.set()
     assert all(meeting.closed.acquire(timeout=2 * PATIENCE) for _ in range(2))
     assert time.monotonic() - began < PATIENCE / 2
+
+
+def test_a_callback_that_closes_something_else_in_a_moment_is_waited_for(room: Room) -> None:
+    """Its ack is committed, and the close says truly that all callbacks have ended."""
+    begun, go = threading.Event(), threading.Event()
+
+    def handle(message: Message) -> None:
+        with closing(threading.current_thread()):  # as the end of `with PubSub(...)` does
+            begun.set()
+            assert go.wait(PATIENCE)
+        message.ack()
+
+    room.publish("a")
+    stream = room.sub.pull(handle)
+    assert begun.wait(PATIENCE)
+    threading.Timer(0.3, go.set).start()
+    stream.close()
+    assert (stream._left, stream.stats.acked) == (0, 1)
 
 
 @pytest.mark.parametrize("wholly", [False, True])
