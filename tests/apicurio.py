@@ -3,7 +3,7 @@
 Use: the session fixture `registry` (tests/conftest.py) is its address, `http://127.0.0.1:PORT/apis/ccompat/v7`.
 
     def test_orders(registry: str) -> None:
-        client = SchemaRegistryClient({"url": registry})
+        client = SchemaRegistryClient({"url": registry, "timeout": 30})
 
 Rules
 1. Nothing is ever deleted: a test registers under a subject that no other test has
@@ -11,7 +11,8 @@ Rules
 2. Apicurio gives no `guid` of a schema, and its text about a refused schema is its own. What needs these, or counts or
    disturbs requests, uses `tests.registry_server`.
 3. Its archive (158 MB) is fetched by `python -m tests.apicurio` only. Without it the tests are skipped, and fail in CI.
-4. On a busy machine the registry answers late: give clients time, `PubSub(schemas={"url": registry, "timeout": 30})`.
+4. On a busy machine the registry answers late: give clients time, `PubSub(schemas={"url": registry, "timeout": 30})`;
+   those of Confluent wait without an end otherwise.
 5. Workers share one process, which a holder runs until its last user is gone, as `kafka_pubsub.local.shared_broker`.
 """
 
@@ -158,13 +159,37 @@ def _running(folder: Path) -> Iterator[str]:
 
 
 def _warm_up(port: int) -> None:
-    """Registers a schema: the first request of a busy machine takes longer than clients wait."""
+    """Asks once for each kind of thing, one after the other.
+
+    The first requests of a busy machine take longer than clients wait; and of several first ones at once, now and then,
+    one is never answered.
+    """
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-    content = json.dumps({"schema": '{"type": "record", "name": "WarmUp", "fields": []}'})
-    headers = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
-    connection.request("POST", f"{INTERFACE}/subjects/warm-up/versions", content, headers)
-    answer = connection.getresponse()
-    assert answer.status == 200, answer.read()
+
+    def ask(method: str, path: str, content: dict[str, str] | None = None) -> int:
+        headers = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
+        connection.request(
+            method, INTERFACE + path, None if content is None else json.dumps(content), headers
+        )
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status
+
+    schema = {"schema": '{"type": "record", "name": "WarmUp", "fields": []}'}
+    assert ask("POST", "/subjects/warm-up/versions", schema) == 200
+    for method, path, content in (
+        ("POST", "/subjects/warm-up", schema),
+        ("POST", "/compatibility/subjects/warm-up/versions/latest", schema),
+        ("GET", "/subjects", None),
+        ("GET", "/subjects/warm-up/versions", None),
+        ("GET", "/subjects/warm-up/versions/latest", None),
+        ("GET", "/subjects/unknown/versions/latest", None),
+        ("GET", "/schemas/ids/1", None),
+        ("GET", "/schemas/ids/9999", None),
+        ("GET", "/config/warm-up", None),
+        ("GET", "/associations/resources/-/unknown", None),
+    ):
+        ask(method, path, content)
     connection.close()
 
 

@@ -27,8 +27,8 @@ log = logging.getLogger("kafka_pubsub.app")
 
 #: Seconds within which a loop must take up that a manager is to be left.
 _ANSWER = 2.0
-#: The name of the tasks that keep managers entered.
-_KEEPER = "kafka_pubsub-lifespan"
+#: The name of the tasks in which managers are entered and left.
+_TASK = "kafka_pubsub-lifespan"
 
 Manager = AbstractContextManager[object] | AbstractAsyncContextManager[object]
 
@@ -64,7 +64,7 @@ class LoopThread:
         asyncio.set_event_loop(self.loop)
         try:
             self.loop.run_forever()
-            if left := [task for task in asyncio.all_tasks(self.loop) if task.get_name() == _KEEPER]:
+            if left := [task for task in asyncio.all_tasks(self.loop) if task.get_name() == _TASK]:
                 self.loop.run_until_complete(asyncio.wait(left))
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         finally:
@@ -84,7 +84,7 @@ def on_loop(manager: AbstractAsyncContextManager[object], loop: asyncio.Abstract
 
     async def keep() -> None:
         if (task := asyncio.current_task()) is not None:
-            task.set_name(_KEEPER)
+            task.set_name(_TASK)
         try:
             async with manager:
                 entered.set_result(None)

@@ -84,7 +84,7 @@ def test_confluents_clients_read_ours_and_we_read_theirs(ps: PubSub, registry: s
     ps.create_subscription(name, name)
     topic.publish_record(ADA).result(PATIENCE)
     context = SerializationContext(name, MessageField.VALUE)
-    with SchemaRegistryClient({"url": registry}) as client:
+    with SchemaRegistryClient({"url": registry, "timeout": 30}) as client:
         written = AvroSerializer(client, Order.avro_schema())({"user_id": "bob", "total": 3}, context)
         assert isinstance(written, bytes)
         topic.publish(written).result(PATIENCE)
@@ -98,7 +98,7 @@ def test_confluents_clients_read_ours_and_we_read_theirs(ps: PubSub, registry: s
 def test_an_incompatible_version_is_refused_and_named(ps: PubSub, registry: str) -> None:
     name = fresh("orders")
     ps.create_topic(name, schema=Order)
-    with SchemaRegistryClient({"url": registry}) as client:
+    with SchemaRegistryClient({"url": registry, "timeout": 30}) as client:
         client.set_compatibility(f"{name}-value", "BACKWARD")
 
     class Renamed(AvroBaseModel):
@@ -220,7 +220,7 @@ def test_a_schema_of_a_file_is_registered_as_it_is(ps: PubSub, registry: str, tm
     file = tmp_path / "order.avsc"
     file.write_text(Order.avro_schema())
     ps.create_topic(name, schema=str(file))
-    with SchemaRegistryClient({"url": registry}) as client:
+    with SchemaRegistryClient({"url": registry, "timeout": 30}) as client:
         stored = client.get_latest_version(f"{name}-value").schema
     assert stored is not None
     assert json.loads(stored.schema_str or "") == json.loads(Order.avro_schema())

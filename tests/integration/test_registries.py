@@ -32,7 +32,7 @@ OTHER = {"type": "record", "name": "Line", "fields": [{"name": "order", "type": 
 def client(request: pytest.FixtureRequest) -> Iterator[SchemaRegistryClient]:
     if request.param == "real":
         address = request.getfixturevalue("registry")
-        with SchemaRegistryClient({"url": address}) as client:
+        with SchemaRegistryClient({"url": address, "timeout": 30}) as client:
             yield client
         return
     with RegistryServer() as server, SchemaRegistryClient({"url": server.address}) as client:
@@ -90,7 +90,7 @@ def test_what_isn_t_there(client: SchemaRegistryClient) -> None:
 
 def test_a_real_one_refuses_an_incompatible_version(registry: str) -> None:
     subject = fresh("orders")
-    with SchemaRegistryClient({"url": registry}) as client:
+    with SchemaRegistryClient({"url": registry, "timeout": 30}) as client:
         client.register_schema(subject, Schema(json.dumps(ONE), "AVRO"))
         client.set_compatibility(subject, "BACKWARD")
         wrong = Schema(json.dumps({**ONE, "fields": [{"name": "id", "type": "string"}]}), "AVRO")
@@ -102,7 +102,7 @@ def test_a_schema_is_checked_by_a_real_one(registry: str) -> None:
     subject = fresh("orders")
     wrong = parse_schema("avro", json.dumps({**ONE, "fields": [{"name": "id", "type": "string"}]}))
     asked = Registry({"url": registry, "timeout": 30})
-    with closing(asked), SchemaRegistryClient({"url": registry}) as client:
+    with closing(asked), SchemaRegistryClient({"url": registry, "timeout": 30}) as client:
         assert "has no version yet" in check_in_registry(asked, subject, wrong).note
         client.register_schema(subject, Schema(json.dumps(ONE), "AVRO"))
         assert "compares nothing" in check_in_registry(asked, subject, wrong).note

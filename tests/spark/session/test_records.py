@@ -36,7 +36,7 @@ def test_both_serializers_and_both_framings(
     from spark import decoded, messages, registered
 
     bare = f"{name}-bare"
-    with SchemaRegistryClient({"url": registry}) as client:
+    with SchemaRegistryClient({"url": registry, "timeout": 30}) as client:
         theirs = AvroSerializer(client, json.dumps(ONE))
         body = theirs({"id": 1}, SerializationContext(name, MessageField.VALUE))
         producer = Producer({"bootstrap.servers": kafka.bootstrap})
