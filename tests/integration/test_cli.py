@@ -138,9 +138,11 @@ def test_a_signal_ends_following_with_success_and_everything_acked(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
 def test_a_signal_ends_a_tail_that_follows_with_success(orders: Cli, number: signal.Signals) -> None:
+    orders.ok("publish", orders.name, "before")  # or it may say that there is no message yet
     following = orders.start("topic", "tail", orders.name, "--follow", "--data-only")
-    orders.ok("publish", orders.name, "hello")
     assert following.stdout is not None
+    assert following.stdout.readline() == b"before\n"
+    orders.ok("publish", orders.name, "hello")
     assert following.stdout.readline() == b"hello\n"
     following.send_signal(number)
     out, err = following.communicate(timeout=LIMIT)
