@@ -92,6 +92,9 @@ WRITER_RULES: Mapping[str, ConfigValue] = {
 #: Events after which a reader goes on: the end of the log, and a refusal to join the group, which it never does.
 _NO_FAILURE = frozenset({KafkaError._PARTITION_EOF, KafkaError.GROUP_AUTHORIZATION_FAILED})
 
+#: What Kafka 4.0 says of a record whose transaction another writer's `init_transactions` has just ended.
+_ENDED = frozenset({KafkaError.INVALID_TXN_STATE})
+
 #: Seconds for one change, fencing and all tries included: 20 writers at once need about 10.
 _CHANGE_DEADLINE = 30.0
 
@@ -277,7 +280,7 @@ class CatalogLog:
             producer.commit_transaction(_CHANGE_DEADLINE)
         except KafkaException:
             # The record's own error says more than "the transaction must be aborted", unless it is a consequence.
-            if refused and refused[0].code() not in FENCED | DROPPED:
+            if refused and refused[0].code() not in FENCED | DROPPED | _ENDED:
                 raise KafkaException(refused[0]) from None
             raise
         self._refresh(time.monotonic() + self._deadline, written)

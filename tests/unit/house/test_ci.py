@@ -142,7 +142,8 @@ exit "$(sed -n "$(wc -l <calls)p" codes)"
     )
     pytest_.chmod(0o755)
     script = (
-        f"set -euo pipefail\nreports=. scratch=.\n{function}\nwith_second_try fast .venv/bin/pytest -n auto"
+        f"set -euo pipefail\nreports=. scratch=.\n{function}\n"
+        "with_second_try fast .venv/bin/pytest -n auto --junit-prefix=other"
     )
     for codes, status, reports in (
         ("3 1 0", 0, ["fast.again.xml", "fast.broken.xml", "fast.xml"]),
@@ -157,7 +158,11 @@ exit "$(sed -n "$(wc -l <calls)p" codes)"
         (tmp_path / "codes").write_text(codes.replace(" ", "\n") + "\n")
         done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, check=False)
         assert (done.returncode, sorted(each.name for each in tmp_path.glob("*.xml"))) == (status, reports)
-        assert len((tmp_path / "calls").read_text().splitlines()) == len(codes.split())
+        calls = (tmp_path / "calls").read_text().splitlines()
+        assert len(calls) == len(codes.split())
+        assert all("--junit-prefix=other" in each for each in calls), (
+            "or a second try counts for another test"
+        )
 
 
 def test_a_failure_of_a_fixture_says_where_too(tmp_path: Path) -> None:

@@ -129,6 +129,8 @@ class Broker:
     def __init__(self) -> None:
         self.records = [("topic:a", b"1"), ("topic:b", b"2")]
         self.away, self.denies, self.topic_id = False, False, "first"
+        # How many transactions another writer ends.
+        self.ended = 0
 
     def consumer(self, *_: object) -> Consumer:
         return Stored(self)
@@ -146,6 +148,7 @@ class Broker:
             close_consumer=lambda _: None,
             producer=lambda *_: Writer(self),
             init_transactions=lambda *_: None,
+            release=lambda _: None,
         )
         return CatalogLog(
             cast("ClientFactory", handles), cast("KafkaAdmin", self), create=False, deadline=0.5
@@ -192,11 +195,18 @@ class Writer:
         self._broker = broker
 
     def begin_transaction(self) -> None: ...
-    def commit_transaction(self, _: float) -> None: ...
+
+    def commit_transaction(self, _: float) -> None:
+        if self._broker.ended:
+            self._broker.ended -= 1
+            raise KafkaException(KafkaError(KafkaError._STATE, "must be aborted", txn_requires_abort=True))
 
     def produce(
         self, _: str, value: bytes, key: bytes, *, partition: int, on_delivery: Callable[..., None]
     ) -> None:
+        if self._broker.ended:
+            on_delivery(KafkaError(KafkaError.INVALID_TXN_STATE), SimpleNamespace())
+            return
         self._broker.records.append((key.decode(), value))
         on_delivery(None, SimpleNamespace(offset=lambda: len(self._broker.records) - 1))
 
@@ -271,3 +281,11 @@ def test_a_topic_that_was_made_again_in_an_outage_is_read_from_its_start() -> No
     lose(broker, log)
     broker.topic_id, broker.records = "second", [("topic:d", b"4"), ("topic:e", b"5"), ("topic:f", b"6")]
     assert set(log.values()) == {"topic:d", "topic:e", "topic:f"}
+
+
+def test_a_change_whose_transaction_another_writer_has_ended_is_made_again() -> None:
+    broker = Broker()
+    broker.ended = 2
+    log = broker.log()
+    log.change("topic:c", "topic 'c'", lambda values: b"3")
+    assert log.values()["topic:c"] == b"3"
