@@ -53,7 +53,6 @@ _RENEW_SOON_S: Final = 1.0
 #: Seconds that a process waits at its end for messages that were published and not flushed.
 AT_EXIT_S: Final = 10.0
 
-
 _log = logging.getLogger("kafka_pubsub.publish")
 
 
