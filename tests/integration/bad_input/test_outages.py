@@ -118,7 +118,7 @@ def test_what_takes_connections_and_says_nothing_is_waited_for_and_then_named() 
     with silent_port() as address:
         ps = PubSub(address)
         begun = time.monotonic()
-        with pytest.raises(BrokerUnavailable, match=rf"no broker answers at {address} \(no answer\)"):
+        with pytest.raises(BrokerUnavailable, match=rf"no broker answers at {address} \(no answer[;)]"):
             ps.list_topics()
         told = time.monotonic()
         ps.close()
