@@ -20,7 +20,7 @@ from tests.support import until
 #: Seconds after which a test gives up; far above the time that anything here takes.
 PATIENCE = 60.0
 #: Seconds within which the lag is gone after the last ack; a second is promised, the rest is for a busy machine.
-SOON = 15.0
+SOON = 5.0
 #: Seconds for the quickest close of so many: with an idle fetch each takes 0.5 at least.
 QUICKLY, CLOSES = 0.4, 5
 Protocol = Literal["classic", "consumer"]

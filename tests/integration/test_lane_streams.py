@@ -184,9 +184,7 @@ def test_on_an_ordered_subscription_an_urgent_message_overtakes_a_backlog_that_w
             until(partial(seen.has, urgent))
             overtaken.append(seen.data.index(urgent) - before)
     assert len(seen.data) < len(low), "the backlog was gone before the last urgent message"
-    # 16 run, and 800 go in a second; the machine may stand still for a moment. Behind what was read: 1 to 6 s.
-    assert sorted(overtaken)[2] < 150, overtaken
-    assert max(overtaken) < 600, overtaken
+    assert max(overtaken) < 150, overtaken  # 16 run, and 800 go in a second
 
 
 def test_a_brokers_clock_that_steps_back_blocks_nothing_and_reorders_no_lane(

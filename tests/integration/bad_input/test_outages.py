@@ -115,10 +115,12 @@ def test_addresses_where_no_kafka_is_are_named_within_5_seconds_and_so_is_the_re
 @pytest.mark.slow
 def test_what_takes_connections_and_says_nothing_is_waited_for_and_then_named() -> None:
     """It may be a broker that is far away, or busy; the close needn't wait for it."""
+    # The hint is there once librdkafka has said that all brokers are down, at about the time when the call gives up.
+    why = r"\(no answer(; if it expects TLS or a login, set security\.protocol)?\)"
     with silent_port() as address:
         ps = PubSub(address)
         begun = time.monotonic()
-        with pytest.raises(BrokerUnavailable, match=rf"no broker answers at {address} \(no answer[;)]"):
+        with pytest.raises(BrokerUnavailable, match=rf"no broker answers at {address} {why}"):
             ps.list_topics()
         told = time.monotonic()
         ps.close()
