@@ -85,7 +85,7 @@ class Registry:
         self._now = now
         # Guards the client and the changes of what is known.
         self._lock = threading.Lock()
-        # The schemas that are being asked for: others who want the same wait for the answer.
+        # The schemas that are being asked for: threads that want the same one wait for the answer.
         self._asking: dict[SchemaId, threading.Lock] = {}
         self._client: SchemaRegistryClient | None = None
         self._codecs: OrderedDict[SchemaId, Codec] = OrderedDict()
